@@ -346,6 +346,7 @@ enum rts_origin_kind {
 	RTS_ORIGIN_SYSCALL = 7, /* origin_ns is sys_enter; id is the call's number */
 	RTS_ORIGIN_LOCK =
 		8, /* origin_ns is contention_begin; id is the number of the system call, ~0 where there is none */
+	RTS_ORIGIN_BLOCK = 9, /* origin_ns is when the request was made; id is the disk's dev_t */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -367,6 +368,8 @@ enum rts_step_kind {
 	RTS_STEP_HIDDEN_SWITCH = 15, /* wakeup or switched out -> seen to leave: its switch in was hidden. id: tid */
 	RTS_STEP_WAIT =
 		16, /* in the middle of a cycle: blocked -> woken. id: the waker's tid, 0: an interrupt; detail: enum rts_wait_kind */
+	RTS_STEP_QUEUE = 17, /* a block request is made, or comes back to the queue -> given to the device. id: dev_t */
+	RTS_STEP_DEVICE = 18, /* given to the device -> completed, or back to the queue. id: dev_t */
 };
 
 struct rts_step {
@@ -406,13 +409,14 @@ struct rts_chain {
 };
 
 enum rts_end {
-	RTS_END_RUNNING = 1,  /* the target was switched in */
-	RTS_END_BLOCKED = 2,  /* the target went back to waiting */
-	RTS_END_REWOKEN = 3,  /* the target had declared its wait and was woken again before it left the CPU */
-	RTS_END_CYCLE = 4,    /* the target went back to waiting for that with which its cycle began */
-	RTS_END_RETURNED = 5, /* the target's system call returned */
-	RTS_END_ACQUIRED = 6, /* the target has the lock, or has given up */
-	RTS_END_HANDLED = 7,  /* the handler returned */
+	RTS_END_RUNNING = 1,   /* the target was switched in */
+	RTS_END_BLOCKED = 2,   /* the target went back to waiting */
+	RTS_END_REWOKEN = 3,   /* the target had declared its wait and was woken again before it left the CPU */
+	RTS_END_CYCLE = 4,     /* the target went back to waiting for that with which its cycle began */
+	RTS_END_RETURNED = 5,  /* the target's system call returned */
+	RTS_END_ACQUIRED = 6,  /* the target has the lock, or has given up */
+	RTS_END_HANDLED = 7,   /* the handler returned */
+	RTS_END_COMPLETED = 8, /* the device has done with the request */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
@@ -426,6 +430,7 @@ enum rts_tracker {
 	RTS_TRACKER_LOCK = 5,	  /* contention_begin -> contention_end */
 	RTS_TRACKER_IRQ = 6,	  /* the entry of an interrupt's handler -> its exit */
 	RTS_TRACKER_SOFTIRQ = 7,  /* softirq_raise -> softirq_exit */
+	RTS_TRACKER_BLOCK = 8,	  /* a block request is made -> it is completed */
 	RTS_TRACKERS
 };
 
@@ -461,7 +466,7 @@ struct rts_late {
 	rts_u8 instance; /* index into config.instances */
 	rts_u8 pad;
 	char comm[RTS_COMM_LEN];
-	/* As in struct rts_interval, and what the call or the lock returned; of other trackers 0. */
+	/* As in struct rts_interval or rts_request, and what the call, the lock or the device returned; of other trackers 0. */
 	rts_u64 values[RTS_LATE_VALUES];
 	rts_s64 result;
 	struct rts_chain chain;
@@ -495,6 +500,24 @@ struct rts_interval {
 	rts_u8 woken;  /* there was one since it came; it is told when the task has left, or come back */
 	rts_u8 pad;
 	rts_u32 pad2;
+};
+
+enum rts_request_link {
+	RTS_REQUEST_NONE = 0,
+	RTS_REQUEST_QUEUED = 1,
+	RTS_REQUEST_ISSUED = 2,
+};
+
+/* A block request that the tracker `block` follows, by its address. The task is the one that made it, as it was then. */
+struct rts_request {
+	struct rts_chain chain;
+	rts_u64 values[RTS_LATE_VALUES]; /* the disk's dev_t, sector, bytes, cmd_flags of the kernel; the rest 0 */
+	rts_u32 tid, pid;
+	rts_s16 prio;
+	rts_u8 targets; /* instances that follow it */
+	rts_u8 link;	/* enum rts_request_link */
+	rts_u32 pad;
+	char comm[RTS_COMM_LEN];
 };
 
 /* The same detection as an event in the trace: the entry point for analysis. */
@@ -724,6 +747,7 @@ RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
 RTS_ASSERT_SIZE(struct rts_late, 408);
 RTS_ASSERT_SIZE(struct rts_interval, 352);
+RTS_ASSERT_SIZE(struct rts_request, 368);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);
 RTS_ASSERT_SIZE(struct rts_syscall_entry, 24);
 RTS_ASSERT_SIZE(struct rts_syscall_exit, 32);

@@ -390,6 +390,7 @@ pub(crate) mod tests {
             events: None,
             call: None,
             lock: None,
+            block: None,
         }
     }
 

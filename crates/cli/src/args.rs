@@ -114,6 +114,9 @@ pub enum WatchCommand {
     /// Follow each softirq from where it is raised to the exit of its handler, and report the long ones, with what they delayed
     #[command(after_help = SOFTIRQ_EXAMPLES)]
     Softirq(Box<WatchOptions>),
+    /// Follow each request to a block device until it is completed, in its queue and in the device, and report the long ones
+    #[command(after_help = BLOCK_EXAMPLES)]
+    Block(Box<WatchOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -187,6 +190,21 @@ const SOFTIRQ_EXAMPLES: &str = help!(
       Only softirqs at whose end a thread of this name was current: that is the one they interrupted.
 
 Where softirqs run in threads (ksoftirqd, PREEMPT_RT) the thread that runs them is current."
+);
+
+const BLOCK_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch block --threshold 20ms
+      Each request to a disk, by whomever, that took longer: which disk, what was asked for, how long it
+      was queued, and how long the device took.
+  rtscope watch block --task postgres --threshold 5ms --and offcpu:5ms --timeout 2s
+      Requests that threads of this name made; beside them what these threads waited for. A request
+      that a device does not answer is told while it hangs.
+
+A request begins where it is made (block_io_start, since Linux 6.5; before that where it is queued) and
+ends when all of it is done. Who made it is the task that was current then: what a file system writes
+later, a thread of the kernel asks for. Not seen: the time under a limit of a cgroup, which passes before
+(rtscope watch offcpu), and devices that have no requests of their own (zram, device-mapper, md)."
 );
 
 const SYSCALL_EXAMPLES: &str = help!(
@@ -335,7 +353,7 @@ pub struct SyscallOptions {
 #[derive(Debug, clap::Args)]
 pub struct WatchOptions {
     /// Watch tasks with this name (with * and ?). Without --task, --pid, --tid and COMMAND: all of user space; of responses, the first
-    /// such task of each chain; of interrupts and softirqs, all of them, whatever task they interrupt
+    /// such task of each chain; of interrupts, softirqs and block requests, all of them
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// Watch the tasks of this process
@@ -348,7 +366,8 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
-    /// lock:1ms, irq:100us, softirq:1ms, response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
+    /// lock:1ms, irq:100us, softirq:1ms, block:20ms,
+    /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
 
-use crate::{Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind};
+use crate::{
+    BlockRequest, Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind,
+};
 use serde::{Deserialize, Serialize};
 
 /// What a chain begins with.
@@ -24,13 +26,15 @@ pub enum OriginKind {
     Syscall,
     /// The task itself began to wait for a lock.
     Lock,
+    /// The task made a request to a block device.
+    Block,
     /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
     Event,
 }
 
 impl OriginKind {
     /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 8] = [
+    pub const ALL: [OriginKind; 9] = [
         OriginKind::Timer,
         OriginKind::Irq,
         OriginKind::Vector,
@@ -39,6 +43,7 @@ impl OriginKind {
         OriginKind::Softirq,
         OriginKind::Syscall,
         OriginKind::Lock,
+        OriginKind::Block,
     ];
 
     /// Those with which a response may begin.
@@ -57,6 +62,7 @@ impl OriginKind {
             OriginKind::Softirq => "softirq",
             OriginKind::Syscall => "syscall",
             OriginKind::Lock => "lock",
+            OriginKind::Block => "block",
             OriginKind::Event => "event",
         }
     }
@@ -80,6 +86,7 @@ impl OriginKind {
             OriginKind::Softirq => 6,
             OriginKind::Syscall => 7,
             OriginKind::Lock => 8,
+            OriginKind::Block => 9,
         }
     }
 }
@@ -90,7 +97,7 @@ pub struct Origin {
     /// What it was.
     pub kind: OriginKind,
     /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, the number of a system call (of
-    /// [`OriginKind::Lock`] the one in which the task waits; `u32::MAX`: none), a tid (of
+    /// [`OriginKind::Lock`] the one in which the task waits; `u32::MAX`: none), a disk's `dev_t`, a tid (of
     /// [`OriginKind::Task`], [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
     pub id: u32,
     /// Where it arrived.
@@ -147,13 +154,17 @@ pub enum StepKind {
     HiddenSwitch,
     /// In the middle of a cycle, task blocked, not yet woken. Id: the tid of the task that woke it, or 0 for an interrupt.
     Wait,
+    /// A block request waits to be given to its device. Id: the disk's `dev_t`.
+    Queue,
+    /// The device works on a block request. Id: the disk's `dev_t`.
+    Device,
     /// Between two events of a program; what its thread did is in the recording. Id: its tid.
     Interval,
 }
 
 impl StepKind {
     /// Every kind that the tracker reports, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 16] = [
+    pub const ALL: [StepKind; 18] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -170,6 +181,8 @@ impl StepKind {
         StepKind::LockWait,
         StepKind::HiddenSwitch,
         StepKind::Wait,
+        StepKind::Queue,
+        StepKind::Device,
     ];
 
     /// In words.
@@ -192,6 +205,8 @@ impl StepKind {
             StepKind::LockWait => "lock wait",
             StepKind::HiddenSwitch => "hidden switch",
             StepKind::Wait => "wait",
+            StepKind::Queue => "queue",
+            StepKind::Device => "device",
             StepKind::Interval => "interval",
         }
     }
@@ -271,6 +286,8 @@ pub enum End {
     Acquired,
     /// The handler of the interrupt or softirq returned.
     Handled,
+    /// The device has done with the request.
+    Completed,
     /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
     /// A program said so, by an event.
@@ -279,8 +296,16 @@ pub enum End {
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 7] =
-        [End::Running, End::Blocked, End::Rewoken, End::Cycle, End::Returned, End::Acquired, End::Handled];
+    pub const ALL: [End; 8] = [
+        End::Running,
+        End::Blocked,
+        End::Rewoken,
+        End::Cycle,
+        End::Returned,
+        End::Acquired,
+        End::Handled,
+        End::Completed,
+    ];
 
     /// In one word.
     #[must_use]
@@ -293,6 +318,7 @@ impl End {
             End::Returned => "returned",
             End::Acquired => "acquired",
             End::Handled => "handled",
+            End::Completed => "completed",
             End::Pending => "pending",
             End::Event => "event",
         }
@@ -309,6 +335,7 @@ impl End {
             5 => Some(End::Returned),
             6 => Some(End::Acquired),
             7 => Some(End::Handled),
+            8 => Some(End::Completed),
             _ => None,
         }
     }
@@ -325,6 +352,7 @@ impl End {
             End::Returned => 5,
             End::Acquired => 6,
             End::Handled => 7,
+            End::Completed => 8,
         }
     }
 }
@@ -392,6 +420,9 @@ pub struct LateResponse {
     /// The lock, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<LockWait>>,
+    /// The request, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Box<BlockRequest>>,
 }
 
 /// What has not ended after the timeout, while it is under way.

@@ -7,6 +7,7 @@
 //! pure state machine in `rtscope-analyze` computes the same type from events.
 #![forbid(unsafe_code)]
 
+mod block;
 pub mod called;
 mod chain;
 mod count;
@@ -30,6 +31,7 @@ mod units;
 mod wait;
 mod wall_clock;
 
+pub use block::{BlockOperation, BlockRequest};
 pub use chain::{
     CallArgument, Chain, End, LateResponse, Origin, OriginKind, OtherOrigin, Step, StepKind, Stuck,
     SystemCall,

@@ -22,11 +22,13 @@ pub enum Tracker {
     Irq,
     /// From where a softirq is raised to the exit of its handler.
     Softirq,
+    /// From where a request to a block device is made until it is completed.
+    Block,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 7] = [
+    pub const ALL: [Tracker; 8] = [
         Tracker::Response,
         Tracker::Wakeup,
         Tracker::Offcpu,
@@ -34,6 +36,7 @@ impl Tracker {
         Tracker::Lock,
         Tracker::Irq,
         Tracker::Softirq,
+        Tracker::Block,
     ];
 
     /// As commands and traces have it.
@@ -47,6 +50,7 @@ impl Tracker {
             Tracker::Lock => "lock",
             Tracker::Irq => "irq",
             Tracker::Softirq => "softirq",
+            Tracker::Block => "block",
         }
     }
 
@@ -67,6 +71,7 @@ impl Tracker {
             Tracker::Lock => 5,
             Tracker::Irq => 6,
             Tracker::Softirq => 7,
+            Tracker::Block => 8,
         }
     }
 
@@ -76,9 +81,21 @@ impl Tracker {
         matches!(self, Tracker::Wakeup | Tracker::Offcpu | Tracker::Syscall | Tracker::Lock)
     }
 
+    /// Whether what it follows can be seen while it is under way: it may hang.
+    #[must_use]
+    pub fn is_seen_pending(self) -> bool {
+        self.is_of_intervals() || self == Tracker::Block
+    }
+
     /// Whether it follows what a CPU does, whichever task it interrupts; a target then is a task that is interrupted.
     #[must_use]
     pub fn is_of_cpus(self) -> bool {
         matches!(self, Tracker::Irq | Tracker::Softirq)
+    }
+
+    /// Whether it follows, where no target is named, whatever there is, and not only what tasks of user space do.
+    #[must_use]
+    pub fn is_of_all(self) -> bool {
+        self.is_of_cpus() || self == Tracker::Block
     }
 }

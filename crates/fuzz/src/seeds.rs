@@ -175,6 +175,7 @@ fn trigger() -> Vec<u8> {
         events: None,
         call: None,
         lock: None,
+        block: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

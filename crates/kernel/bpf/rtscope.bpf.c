@@ -8,6 +8,7 @@
  * All are typed raw tracepoints: each has its private recursion guard, whose misses the kernel counts (recursion_misses),
  * while classic tracepoint programs share one guard per CPU and lose events without a trace.
  */
+#include "hooks/block.bpf.h"
 #include "hooks/calls.bpf.h"
 #include "hooks/contention.bpf.h"
 #include "hooks/irq.bpf.h"

@@ -12,8 +12,8 @@ mod maps;
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
-    DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks, is_for_calls,
-    is_for_expiry, is_for_locks, is_for_streams,
+    BLOCK_START, DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks,
+    is_for_blocks, is_for_calls, is_for_expiry, is_for_locks, is_for_streams,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -110,6 +110,8 @@ pub enum Follows {
     Irqs,
     /// Softirqs, from where they are raised to the exit of their handlers.
     Softirqs,
+    /// Requests to block devices, from where they are made until they are completed.
+    Blocks,
 }
 
 impl Follows {
@@ -124,6 +126,7 @@ impl Follows {
             Follows::Locks => Tracker::Lock,
             Follows::Irqs => Tracker::Irq,
             Follows::Softirqs => Tracker::Softirq,
+            Follows::Blocks => Tracker::Block,
         }
     }
 }
@@ -142,7 +145,8 @@ pub struct ResponseConfig {
 /// Whose responses count.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// Tasks with a name that matches. Neither name, process nor thread: all user-space tasks; of what CPUs do, all of it.
+    /// Tasks with a name that matches. Neither name, process nor thread: all user-space tasks; of what CPUs and block
+    /// devices do, all of it.
     pub name: Option<Glob>,
     /// Tasks of this process.
     pub pid: Option<Pid>,
@@ -502,6 +506,9 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
             Some(spec) => config.recorder.is_some() || spec.tracks,
             None if is_for_calls(&name) => tracks(Tracker::Syscall),
             None if is_for_locks(&name) => tracks(Tracker::Lock),
+            None if is_for_blocks(&name) => {
+                tracks(Tracker::Block) && (name != BLOCK_START || tracepoints.has(BLOCK_START))
+            }
             None => !is_for_benchmarks(&name) && !is_for_streams(&name) && !is_for_expiry(&name),
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));

@@ -48,6 +48,14 @@ pub(crate) fn is_for_locks(name: &str) -> bool {
     name == "lock_wait_begins" || name == "lock_wait_ends"
 }
 
+/// Whether it is loaded only for trackers of block requests.
+pub(crate) fn is_for_blocks(name: &str) -> bool {
+    name.starts_with("block_")
+}
+
+/// The one of these that the kernel may not have (before Linux 6.5); its name is that of the tracepoint.
+pub(crate) const BLOCK_START: &str = "block_io_start";
+
 /// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

@@ -5,8 +5,9 @@
 use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
-    CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse, LockKind, LockWait, MonotonicNs,
-    Origin, OriginKind, OtherOrigin, Pid, Priority, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
+    BlockOperation, BlockRequest, CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse,
+    LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid, Priority, Step, StepKind,
+    SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -91,6 +92,7 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         snapshot: (snapshot != 0).then_some(snapshot),
         call: (tracker == Tracker::Syscall).then(|| Box::new(system_call(&values, result, chain.origin.id))),
         lock: (tracker == Tracker::Lock).then(|| Box::new(lock_wait(&values, result))),
+        block: (tracker == Tracker::Block).then(|| Box::new(block_request(&values, result))),
         chain,
         events: None,
     })
@@ -108,6 +110,20 @@ fn system_call(values: &[u64; VALUES], result: Option<i64>, number: u32) -> Syst
     let registers = values.iter().take(abi::RTS_SYSCALL_ARGS_MAX as usize);
     let args = registers.map(|value| CallArgument { name: None, value: *value }).collect();
     SystemCall { number, name: None, args, result }
+}
+
+/// The disk's number; its name, whoever looks at the machine can say.
+fn block_request(values: &[u64; VALUES], status: Option<i64>) -> BlockRequest {
+    let (major, minor) = BlockRequest::numbers(values[0]);
+    BlockRequest {
+        major,
+        minor,
+        device: None,
+        operation: BlockOperation::from_flags(values[3]),
+        sector: values[1],
+        bytes: values[2],
+        status: status.map(|status| u32::try_from(status).unwrap_or(u32::MAX)),
+    }
 }
 
 /// The callers are addresses; their names, whoever knows the kernel's symbols can say.
@@ -171,6 +187,42 @@ pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<Late
         events: None,
         call,
         lock,
+        block: None,
+    })
+}
+
+/// A block request that has not been completed by `now`. `words` are those of a `struct rts_request`.
+#[must_use]
+pub fn pending_request(words: &[u64], now: MonotonicNs) -> Option<LateResponse> {
+    let f = Fields(words);
+    let mut chain = chain(Fields(&words[offset_of!(abi::rts_request, chain) / 8..]))?;
+    let kind = match u32::from(at!(byte, f, rts_request.link)) {
+        abi::RTS_REQUEST_QUEUED => StepKind::Queue,
+        abi::RTS_REQUEST_ISSUED => StepKind::Device,
+        _ => return None,
+    };
+    let cpu = chain.steps.last().map_or(chain.origin.cpu, |step| step.cpu);
+    let duration_ns = now.since(chain.origin.time_ns).saturating_sub(chain.duration_ns());
+    let id = chain.origin.id;
+    chain.steps.push(Step { kind, id, cpu, duration_ns, wait: WaitKind::None });
+    Some(LateResponse {
+        tracker: Tracker::Block,
+        instance: 0,
+        sequence: 0,
+        cpu,
+        end_ns: now,
+        end: End::Pending,
+        threshold_ns: 0,
+        tid: at!(tid, f, rts_request.tid),
+        pid: at!(pid, f, rts_request.pid),
+        prio: at!(prio, f, rts_request.prio),
+        comm: at!(comm, f, rts_request.comm),
+        snapshot: None,
+        chain,
+        events: None,
+        call: None,
+        lock: None,
+        block: Some(Box::new(block_request(&values(f, offset_of!(abi::rts_request, values)), None))),
     })
 }
 

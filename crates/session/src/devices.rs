@@ -28,6 +28,17 @@ pub fn names() -> DeviceNames {
     read(Path::new("/sys/dev/block"))
 }
 
+/// Of one, now; it may be gone.
+#[must_use]
+pub fn name(major: u32, minor: u32) -> Option<String> {
+    target_name(&Path::new("/sys/dev/block").join(format!("{major}:{minor}")))
+}
+
+/// The name of the device's directory. A slash in the name is an exclamation mark there.
+fn target_name(link: &Path) -> Option<String> {
+    Some(fs::read_link(link).ok()?.file_name()?.to_str()?.replace('!', "/"))
+}
+
 /// Each entry is `major:minor`, and leads to the device's directory.
 fn read(directory: &Path) -> DeviceNames {
     let Ok(entries) = fs::read_dir(directory) else { return DeviceNames::new() };
@@ -35,9 +46,7 @@ fn read(directory: &Path) -> DeviceNames {
         let number = entry.file_name().into_string().ok()?;
         let (major, minor) = number.split_once(':')?;
         let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-        let target = fs::read_link(entry.path()).ok()?;
-        // A slash in a device's name is an exclamation mark there.
-        Some((number, target.file_name()?.to_str()?.replace('!', "/")))
+        Some((number, target_name(&entry.path())?))
     };
     entries.filter_map(|entry| name(entry.ok()?)).collect()
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An explanation for a terminal: the chain step by step, below each step what took its time, then the culprit.
 
+use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
 use crate::label::{actor_label, label_of, short_thread, thread_label};
 use crate::late::{end_words, event_words, on_cpu, tracker_noun};
@@ -42,7 +43,8 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     }
     // Of a time off a CPU that an interrupt ended, that is said of the wait.
     let is_said = explanation.woken_by.is_none() && !explanation.waits.is_empty();
-    let is_woken = explanation.events.is_none() && !explanation.tracker.is_of_cpus();
+    let is_woken =
+        explanation.events.is_none() && !explanation.tracker.is_of_cpus() && explanation.block.is_none();
     if is_woken && explanation.end != End::Pending && !is_said {
         text.push_str(&style.wrap(&woken_line(explanation.woken_by.as_ref()), 2, 4));
     }
@@ -73,6 +75,10 @@ fn from_where(explanation: &Explanation) -> String {
         Tracker::Offcpu => "until it had one again".to_owned(),
         Tracker::Syscall => match &explanation.call {
             Some(call) => format!("{} = {}", call_label(call), result_label(call)),
+            None => String::new(),
+        },
+        Tracker::Block => match &explanation.block {
+            Some(block) => format!("{}: {}", block_label(block), status_label(block)),
             None => String::new(),
         },
         Tracker::Irq | Tracker::Softirq if explanation.thread.tid == Tid(0) => "the CPU was idle".to_owned(),
@@ -310,6 +316,8 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::LockWait => format!("while {who} waited for a spinlock"),
         StepKind::HiddenSwitch => format!("while {who} waited and ran (the kernel hid the switch between)"),
         StepKind::Wait => format!("while {} waited {}", short_thread(&explanation.thread), step.wait.words()),
+        StepKind::Queue => "while the request was queued".to_owned(),
+        StepKind::Device => "while the device had the request".to_owned(),
         StepKind::More => "in further steps".to_owned(),
         StepKind::Interval => "while nothing was recorded".to_owned(),
     }

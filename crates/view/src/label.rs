@@ -72,6 +72,7 @@ pub fn origin_label(origin: &Origin, names: &Names) -> String {
         OriginKind::Softirq => format!("softirq {}", softirq_name(origin.id)),
         OriginKind::Syscall => format!("system call {}", origin.id),
         OriginKind::Lock => "a lock".to_owned(),
+        OriginKind::Block => "a block request".to_owned(),
         OriginKind::Task | OriginKind::Event => match names.comm(Tid(origin.id), origin.time_ns) {
             Some(comm) => format!("{comm}/{}", origin.id),
             None => format!("thread {}", origin.id),
@@ -99,6 +100,8 @@ pub fn cause_label(kind: CauseKind, actor: Option<&Actor>) -> String {
         | CauseKind::EarlierTimers
         | CauseKind::ExitFromIdle
         | CauseKind::IpiFlight
+        | CauseKind::Queue
+        | CauseKind::Device
         | CauseKind::Unknown => kind.name().to_owned(),
     }
 }

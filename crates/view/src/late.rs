@@ -2,6 +2,7 @@
 //! One line at the moment of detection, when nothing but the chain is known.
 
 use crate::WallClock;
+use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
 use crate::label::origin_label;
 use crate::lock::{ended_label, function, lock_label};
@@ -30,6 +31,10 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
     }
     let (from, to, mostly) = match &late.events {
         Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
+        None if late.block.is_some() => {
+            let block = late.block.as_deref();
+            (block.map(block_label).unwrap_or_default(), block.map(status_label).unwrap_or_default(), mostly)
+        }
         None => match (&late.call, &late.lock) {
             (Some(call), _) => (call_label(call), result_label(call), mostly),
             (None, Some(lock)) => (lock_label(lock), ended_label(lock), mostly),
@@ -88,12 +93,15 @@ pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style
         (None, None) if late.tracker == Tracker::Wakeup => {
             format!("woken by {}", origin_label(&late.chain.origin, names))
         }
+        (None, None) if late.block.is_some() => late.block.as_deref().map(block_label).unwrap_or_default(),
         (None, None) => "off its CPU".to_owned(),
     };
     let now = late.chain.steps.last().map_or(String::new(), |step| {
         let state = match step.kind {
             StepKind::Wait => step_words(step),
             StepKind::Wakeup | StepKind::Preempted => "waiting for a CPU".to_owned(),
+            StepKind::Queue => "in its queue".to_owned(),
+            StepKind::Device => "in the device".to_owned(),
             _ => "running".to_owned(),
         };
         format!(", now {state} for {}", duration_text(step.duration_ns))
@@ -125,6 +133,7 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Lock => " lock",
         Tracker::Irq => " irq",
         Tracker::Softirq => " softirq",
+        Tracker::Block => " block",
     }
 }
 
@@ -138,6 +147,7 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Lock => "wait for a lock",
         Tracker::Irq => "interrupt's handler",
         Tracker::Softirq => "softirq",
+        Tracker::Block => "block request",
     }
 }
 
@@ -151,6 +161,7 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Lock => "waits for locks",
         Tracker::Irq => "handlers of interrupts",
         Tracker::Softirq => "softirqs",
+        Tracker::Block => "block requests",
     }
 }
 
@@ -180,6 +191,7 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Returned => "its return",
         End::Acquired => "the lock",
         End::Handled => "its exit",
+        End::Completed => "its completion",
         End::Pending => "the end of the watch",
         End::Event => "an event",
     }

@@ -5,6 +5,7 @@
 //! writes anywhere; a [`WallClock`] comes from the caller.
 #![forbid(unsafe_code)]
 
+mod block;
 mod call;
 mod event;
 mod explanation;

@@ -46,6 +46,7 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Syscall, _) => format!("system calls, limit {limit}"),
             (Tracker::Lock, _) => format!("waits for locks of the kernel, limit {limit}"),
             (Tracker::Irq, _) => format!("handlers of interrupts, limit {limit}"),
+            (Tracker::Block, _) => format!("block requests, limit {limit}"),
             (Tracker::Softirq, _) => format!("softirqs from raise to exit, limit {limit}"),
         }
     };

@@ -122,6 +122,7 @@ mod tests {
             events: None,
             call: None,
             lock: None,
+            block: None,
         }
     }
 

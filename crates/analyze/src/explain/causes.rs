@@ -103,6 +103,8 @@ impl Explainer<'_> {
             StepKind::LockWait => self.lock_wait(at, tid, tally),
             StepKind::HiddenSwitch => self.hidden_switch(at, tid, tally),
             StepKind::Wait => self.cycle_wait(at, tally),
+            StepKind::Queue => tally.add(CauseKind::Queue, None, at.step.duration_ns),
+            StepKind::Device => tally.add(CauseKind::Device, None, at.step.duration_ns),
             StepKind::Interval => tally.unknown(Note::PlaceUnknown, at.step.duration_ns),
         }
     }

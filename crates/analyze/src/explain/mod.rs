@@ -108,6 +108,7 @@ impl<'a> Explainer<'a> {
             events: late.events.clone(),
             call: late.call.clone(),
             lock: late.lock.clone(),
+            block: late.block.clone(),
             steps,
         }
     }
@@ -137,6 +138,7 @@ impl<'a> Explainer<'a> {
             events: None,
             call: None,
             lock: None,
+            block: None,
         }
     }
 
@@ -200,7 +202,7 @@ impl<'a> Explainer<'a> {
                 Some(self.thread_actor(Tid(id), time))
             }
             // The call or the lock stands in the explanation itself.
-            OriginKind::Syscall | OriginKind::Lock => None,
+            OriginKind::Syscall | OriginKind::Lock | OriginKind::Block => None,
         }
     }
 
@@ -236,7 +238,7 @@ impl<'a> Explainer<'a> {
             StepKind::Wait => {
                 Some(Tid(id)).filter(|tid| *tid != Tid(0)).map(|tid| self.thread_actor(tid, at.to))
             }
-            StepKind::More => None,
+            StepKind::More | StepKind::Queue | StepKind::Device => None,
         }
     }
 

@@ -2,8 +2,8 @@
 //! What an explanation says. Written to files and read back, so every type is plain data.
 
 use rtscope_event::{
-    Comm, CpuId, End, EventSpan, Irq, LockWait, Loss, MonotonicNs, OriginKind, Pid, Policy, Priority,
-    StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
+    BlockRequest, Comm, CpuId, End, EventSpan, Irq, LockWait, Loss, MonotonicNs, OriginKind, Pid, Policy,
+    Priority, StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +101,10 @@ pub enum CauseKind {
     Holder,
     /// In the middle of a cycle: waiting, for what no thread of the recording did.
     Waiting,
+    /// A block request waited for its turn.
+    Queue,
+    /// A device worked on a block request.
+    Device,
     /// A thread that was current when the wait began, until it was switched out.
     BlockingThread,
     /// A thread that was switched in during the wait.
@@ -131,6 +135,8 @@ impl CauseKind {
             CauseKind::ExitFromIdle => "exit from idle",
             CauseKind::Holder => "held by a thread",
             CauseKind::Waiting => "waiting",
+            CauseKind::Queue => "queue",
+            CauseKind::Device => "device",
             CauseKind::BlockingThread => "running thread",
             CauseKind::ThreadInterference => "thread interference",
             CauseKind::IrqInterference => "IRQ interference",
@@ -436,6 +442,9 @@ pub struct Explanation {
     /// The lock, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<Box<LockWait>>,
+    /// The request, of the tracker of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<Box<BlockRequest>>,
 }
 
 impl Explanation {

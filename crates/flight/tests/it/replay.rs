@@ -56,6 +56,7 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
         | End::Returned
         | End::Acquired
         | End::Handled
+        | End::Completed
         | End::Pending
         | End::Event => EndCondition::Blocked,
     };

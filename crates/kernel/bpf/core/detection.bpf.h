@@ -30,6 +30,8 @@ struct ended {
 	/* Of a system call or a lock; NULL for all others. Not the values themselves: a program has 512 bytes of stack. */
 	const __u64 *values;
 	__s64 result;
+	/* The task is the one that made this request, whatever is current; NULL: the task that is given beside this. */
+	const struct rts_request *request;
 };
 
 /* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
@@ -62,15 +64,18 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	late->end_ns = chain->last_ns;
 	late->threshold_ns = config.instances[instance].threshold_ns;
 	late->trigger_generation = generation;
-	late->tid = task->pid;
-	late->pid = task->tgid;
-	late->prio = task->prio;
+	late->tid = ended->request ? ended->request->tid : (__u32)task->pid;
+	late->pid = ended->request ? ended->request->pid : (__u32)task->tgid;
+	late->prio = ended->request ? ended->request->prio : task->prio;
 	late->cpu = ended->cpu;
 	late->end = ended->end;
 	late->tracker = ended->tracker;
 	late->instance = instance;
 	late->pad = 0;
-	copy_comm(late->comm, task);
+	if (ended->request)
+		__builtin_memcpy(late->comm, ended->request->comm, sizeof(late->comm));
+	else
+		copy_comm(late->comm, task);
 	if (ended->values)
 		__builtin_memcpy(late->values, ended->values, sizeof(late->values));
 	else
@@ -90,8 +95,8 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	return position + 1;
 }
 
-/* One more of this thread's. Under the lock of its way, or where it is switched in: one writer. */
-static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u32 instance)
+/* One more of this thread's. Under the lock of its way, or where it is current: one writer. But requests of one end on several CPUs. */
+static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u32 instance, bool anywhere)
 {
 	struct rts_thread_count *count = NULL;
 	struct slot slot;
@@ -111,7 +116,11 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 		count->seen = 0;
 		count->tid = tid;
 	}
-	count->seen++;
+	if (anywhere)
+		/* ORDER: none; a counter that stands for itself. */
+		__sync_fetch_and_add(&count->seen, 1);
+	else
+		count->seen++;
 }
 
 /* Counts for one instance, and reports what is beyond its limit. */
@@ -122,12 +131,13 @@ static __noinline int judge(struct here *here, struct rts_chain *chain, struct t
 	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];
 	__u64 duration_ns = chain->last_ns - chain->origin_ns;
 	__u32 bucket = histogram_bucket(duration_ns);
+	__u32 tid = ended->request ? ended->request->tid : (__u32)task->pid;
 	__u64 sequence, generation;
 
 	if (!s)
 		return 0;
 	s->seen++;
-	count_for_thread(s, task->pid, instance & (RTS_INSTANCES - 1));
+	count_for_thread(s, tid, instance & (RTS_INSTANCES - 1), ended->request);
 	s->merged += chain->merged;
 	s->sum_ns += duration_ns;
 	if (duration_ns < s->min_ns || s->seen == 1)
@@ -139,15 +149,15 @@ static __noinline int judge(struct here *here, struct rts_chain *chain, struct t
 	if (duration_ns <= of->threshold_ns)
 		return 0;
 	s->late++;
-	generation = of->snapshot ? claim_trigger(here, s, task) : 0;
+	generation = of->snapshot ? claim_trigger(here, s, tid) : 0;
 	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), generation);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = duration_ns;
 		r->threshold_ns = of->threshold_ns;
 		r->sequence = sequence;
-		r->tid = task->pid;
-		r->pid = task->tgid;
+		r->tid = tid;
+		r->pid = ended->request ? ended->request->pid : (__u32)task->tgid;
 		r->origin_id = chain->origin_id;
 		r->origin_kind = chain->origin_kind;
 		r->end = ended->end;

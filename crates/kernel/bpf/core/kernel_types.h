@@ -101,6 +101,22 @@ struct work_struct {
 	void *func;
 };
 
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct request_queue {
+	struct gendisk *disk; /* since Linux 5.15 */
+};
+
+struct request {
+	struct request_queue *q;
+	__u32 cmd_flags;
+	unsigned int __data_len;
+	__u64 __sector;
+};
+
 struct seq_file;
 struct irqaction;
 

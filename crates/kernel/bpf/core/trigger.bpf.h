@@ -16,7 +16,7 @@
  * ORDER: state is claimed by compare-and-swap (several CPUs may be late at once). Nothing happens before stop_at_ns is
  * published, by pull_trigger(), after the report and the event of the detection.
  */
-static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *s, struct task_struct *task)
+static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *s, __u32 tid)
 {
 	__u64 generation;
 	struct slot slot;
@@ -26,7 +26,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 	if (!config.snapshot)
 		return 0;
 	/* Of the idle task, which has no way, nothing is known: tid 0 is that of a free one. */
-	served = task->pid && find_task(task->pid, &slot) && slot.way->turn == turn;
+	served = tid && find_task(tid, &slot) && slot.way->turn == turn;
 	if (now(here) < trigger.next_allowed_ns) {
 		s->suppressed_rate++;
 		if (!served)
@@ -48,7 +48,7 @@ static __always_inline __u64 claim_trigger(struct here *here, struct rts_stats *
 		trigger.turn = turn;
 		trigger.waiting = 0;
 	}
-	if (task->pid && find_task(task->pid, &slot))
+	if (tid && find_task(tid, &slot))
 		slot.way->turn = turn;
 	generation = trigger.generation + 1;
 	trigger.generation = generation;

@@ -5,6 +5,7 @@
 #ifndef RTSCOPE_TRACKERS_REGISTRY_BPF_H
 #define RTSCOPE_TRACKERS_REGISTRY_BPF_H
 
+#include "trackers/block.bpf.h"
 #include "trackers/intervals.bpf.h"
 #include "trackers/response/interrupts.bpf.h"
 #include "trackers/response/softirqs.bpf.h"

@@ -24,7 +24,7 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         values.of_tracker[usize::from(kind.number())] |= 1 << index;
         values.instances[index] = instance(tracker);
         let target = &tracker.target;
-        if kind.is_of_cpus() && target.name.is_none() && target.pid.is_none() && target.tid.is_none() {
+        if kind.is_of_all() && target.name.is_none() && target.pid.is_none() && target.tid.is_none() {
             values.untargeted |= 1 << index;
         }
         if let Follows::Syscalls(numbers) = &tracker.follows {

@@ -3,7 +3,8 @@
 
 use super::instances::interval_kinds;
 use super::maps::{TASK_WAYS, task_sets};
-use super::{EbpfConfig, EbpfPrograms, Error, map_memory};
+use super::{EbpfConfig, EbpfPrograms, Error, Follows, bpf, map_memory};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rtscope_abi as abi;
 use rtscope_event::{LateResponse, MonotonicNs, Tracker};
 use rtscope_ring::SharedMemory;
@@ -17,13 +18,15 @@ pub struct OpenIntervals {
     /// `None`: no tracker of intervals runs.
     memory: Option<SharedMemory>,
     kinds: Vec<Tracker>,
+    /// Block requests; `None`: nobody follows them.
+    requests: Option<MapHandle>,
 }
 
 impl EbpfPrograms {
-    /// What is under way in the tasks that trackers of intervals follow.
+    /// What is under way in the tasks that trackers of intervals follow, and in block devices.
     ///
     /// # Errors
-    /// When the map cannot be mapped.
+    /// When a map cannot be had.
     pub fn open_intervals(&self, config: &EbpfConfig) -> Result<OpenIntervals, Error> {
         let kinds = interval_kinds(&config.trackers);
         let bytes = task_sets() * TASK_WAYS * kinds.len() * BYTES;
@@ -31,7 +34,11 @@ impl EbpfPrograms {
             0 => None,
             _ => Some(map_memory(&self.object, "intervals", bytes, false)?),
         };
-        Ok(OpenIntervals { memory, kinds })
+        let follows_blocks = config.trackers.iter().any(|tracker| tracker.follows == Follows::Blocks);
+        let requests = self.object.maps().find(|map| follows_blocks && map.name() == "requests");
+        let requests = requests.map(|map| MapHandle::try_from(&map)).transpose();
+        let requests = requests.map_err(|error| bpf("opening the eBPF map requests", error, ""))?;
+        Ok(OpenIntervals { memory, kinds, requests })
     }
 }
 
@@ -42,6 +49,26 @@ impl OpenIntervals {
     /// a look; what hangs does not change. Costs a load for each task that there could be, so it is not for every poll.
     #[must_use]
     pub fn pending(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
+        let mut all = self.pending_requests(now, least_ns);
+        all.extend(self.pending_intervals(now, least_ns));
+        all
+    }
+
+    /// One that is completed and made again while it is read would be read as neither; what hangs does not change.
+    fn pending_requests(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
+        let Some(requests) = &self.requests else { return Vec::new() };
+        let read = |key: Vec<u8>| {
+            let bytes = requests.lookup(&key, MapFlags::ANY).ok()??;
+            let words: Vec<u64> = bytes
+                .chunks_exact(8)
+                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
+                .collect();
+            rtscope_ring::pending_request(&words, now)
+        };
+        requests.keys().filter_map(read).filter(|late| late.response_ns() > least_ns).collect()
+    }
+
+    fn pending_intervals(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
         let Some(memory) = &self.memory else { return Vec::new() };
         let entries = memory.bytes() / BYTES;
         let link = offset_of!(abi::rts_interval, link);

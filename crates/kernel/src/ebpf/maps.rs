@@ -2,7 +2,7 @@
 //! How large each map of the eBPF object is.
 
 use super::instances::interval_kinds;
-use super::{EbpfConfig, Error, RecorderConfig, bpf};
+use super::{EbpfConfig, Error, Follows, RecorderConfig, bpf};
 use crate::caps::LibbpfLog;
 use crate::programs::is_for_benchmarks;
 use libbpf_rs::OpenObject;
@@ -10,6 +10,13 @@ use rtscope_ring::BankImage;
 
 /// Slots in a set of the tracker's table, as bpf/tracker_state.bpf.h has it.
 pub(super) const TASK_WAYS: usize = 4;
+
+/// Block requests that are followed at once, 6 MiB; a fast disk has some thousand under way.
+const REQUESTS: u32 = 1 << 14;
+
+fn follows_blocks(config: &EbpfConfig) -> bool {
+    config.trackers.iter().any(|tracker| tracker.follows == Follows::Blocks)
+}
 
 /// How a map of the eBPF object gets its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +56,9 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
         "task_chains" if tracks => MapSize::Entries(sets * TASK_WAYS as u32),
         "thread_counts" if tracks => MapSize::Entries(sets * TASK_WAYS as u32 * instances),
         "tasks" | "task_chains" | "thread_counts" | "works" | "work_chains" => MapSize::Fixed,
-        "path_scratch" | "path_waits" | "expiry_entered" => MapSize::Fixed,
+        "path_scratch" | "path_waits" | "expiry_entered" | "no_request" => MapSize::Fixed,
+        "requests" if follows_blocks(config) => MapSize::Entries(REQUESTS),
+        "requests" => MapSize::Fixed,
         name if is_for_benchmarks(name) => {
             MapSize::ForBenchmarks { made: config.only.iter().any(|program| is_for_benchmarks(program)) }
         }

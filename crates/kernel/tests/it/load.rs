@@ -31,7 +31,7 @@ fn config() -> EbpfConfig {
 }
 
 /// One of each kind.
-fn kinds() -> [TrackerConfig; 7] {
+fn kinds() -> [TrackerConfig; 8] {
     let one = config().trackers[0].clone();
     let of = |follows: &Follows| TrackerConfig { follows: follows.clone(), ..one.clone() };
     [
@@ -46,6 +46,7 @@ fn kinds() -> [TrackerConfig; 7] {
         of(&Follows::Locks),
         of(&Follows::Irqs),
         of(&Follows::Softirqs),
+        of(&Follows::Blocks),
     ]
 }
 

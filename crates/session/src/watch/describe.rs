@@ -2,6 +2,7 @@
 //! Names for what the kernel's side reports by numbers: system calls and their arguments, locks and who wanted them.
 
 use super::calls::CallNames;
+use crate::devices;
 use rtscope_event::{LateResponse, LockWait};
 use rtscope_kernel::KernelSymbols;
 
@@ -23,6 +24,9 @@ impl Describer {
     pub fn describe(&mut self, late: &mut LateResponse) {
         if let Some(call) = &mut late.call {
             self.calls.describe(call);
+        }
+        if let Some(block) = &mut late.block {
+            block.device = devices::name(block.major, block.minor);
         }
         if let Some(lock) = &mut late.lock {
             lock.call = self.calls.name(late.chain.origin.id);

@@ -4,7 +4,7 @@
 
 use super::plan::Plan;
 use crate::Failure;
-use rtscope_event::{LateResponse, MonotonicNs, Stuck, TaskInfo, Tid};
+use rtscope_event::{LateResponse, MonotonicNs, Stuck, TaskInfo, Tid, Tracker};
 use rtscope_kernel::{EbpfPrograms, OpenIntervals, kernel_stack};
 use std::collections::{HashMap, HashSet};
 
@@ -78,6 +78,15 @@ fn failed(error: rtscope_kernel::Error) -> Failure {
     Failure::doing("reading what has not ended", error)
 }
 
+/// With what is known of its task. A block request knows it by itself, also when the task is gone.
+fn of_task(late: &LateResponse, tasks: &HashMap<Tid, TaskInfo>) -> Option<LateResponse> {
+    if late.tracker == Tracker::Block {
+        return Some(late.clone());
+    }
+    let task = tasks.get(&late.tid)?;
+    Some(LateResponse { pid: task.pid, prio: task.prio, comm: task.comm, ..late.clone() })
+}
+
 /// Once for each instance whose limit it is beyond, the longest first.
 fn beyond(open: &[LateResponse], ebpf: &EbpfPrograms, plan: &Plan) -> Result<Vec<LateResponse>, Failure> {
     if open.is_empty() {
@@ -87,17 +96,10 @@ fn beyond(open: &[LateResponse], ebpf: &EbpfPrograms, plan: &Plan) -> Result<Vec
         ebpf.dump_tasks().map_err(failed)?.into_iter().map(|task| (task.tid, task)).collect();
     let mut all = Vec::new();
     // Of one that is gone, nothing is under way.
-    for (late, task) in open.iter().filter_map(|late| Some((late, tasks.get(&late.tid)?))) {
+    for late in open.iter().filter_map(|late| of_task(late, &tasks)) {
         for (instance, (tracker, limit_ns)) in plan.trackers.iter().enumerate() {
             if *tracker == late.tracker && late.response_ns() > *limit_ns {
-                all.push(LateResponse {
-                    instance: instance as u8,
-                    threshold_ns: *limit_ns,
-                    pid: task.pid,
-                    prio: task.prio,
-                    comm: task.comm,
-                    ..late.clone()
-                });
+                all.push(LateResponse { instance: instance as u8, threshold_ns: *limit_ns, ..late.clone() });
             }
         }
     }

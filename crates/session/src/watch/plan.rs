@@ -171,6 +171,12 @@ impl Plan {
             (None, None) if self.trackers.iter().all(|(tracker, _)| tracker.is_of_cpus()) => {
                 "all CPUs".to_string()
             }
+            (None, None) if self.trackers.iter().all(|(tracker, _)| *tracker == Tracker::Block) => {
+                "all block devices".to_string()
+            }
+            (None, None) if self.trackers.iter().all(|(tracker, _)| tracker.is_of_all()) => {
+                "all CPUs and block devices".to_string()
+            }
             (None, None) => "any user-space task".to_string(),
         };
         match target.tid {
@@ -203,11 +209,11 @@ impl Plan {
 fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
     let mut wanted =
         std::iter::once(settings.tracker).chain(settings.also.iter().map(|(tracker, _)| *tracker));
-    if settings.timeout_ns.is_none() || settings.between.is_none() && wanted.any(Tracker::is_of_intervals) {
+    if settings.timeout_ns.is_none() || settings.between.is_none() && wanted.any(Tracker::is_seen_pending) {
         return Ok(());
     }
     Err(Failure::Usage(
-        "--timeout: this is known when it has ended; watch wakeup, offcpu, syscall or lock, or add one (--and offcpu:TIME)"
+        "--timeout: this is known when it has ended; watch wakeup, offcpu, syscall, lock or block, or add one (--and offcpu:TIME)"
             .to_string(),
     ))
 }
@@ -233,6 +239,7 @@ fn trackers(
             Tracker::Lock => Follows::Locks,
             Tracker::Irq => Follows::Irqs,
             Tracker::Softirq => Follows::Softirqs,
+            Tracker::Block => Follows::Blocks,
         },
     };
     Ok(wanted.map(config).collect())

@@ -224,6 +224,8 @@ fn has_thread(step: &Step) -> bool {
         | StepKind::Softirq
         | StepKind::Ipi
         | StepKind::More
+        | StepKind::Queue
+        | StepKind::Device
         | StepKind::TimerSlack
         | StepKind::TimerLateness
         | StepKind::TimerInterrupt

@@ -41,6 +41,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         events: None,
         call: None,
         lock: None,
+        block: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //! `rtscope watch`: whom it watches, what it finds and explains, what it saves, and how it ends.
 
 mod blame;
+mod blocks;
 mod chains;
 mod cycles;
 mod earlier;

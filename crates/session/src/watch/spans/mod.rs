@@ -269,6 +269,7 @@ impl SpanTracker {
             events: Some(Box::new(EventSpan { from, to, noticed_after_ns })),
             call: None,
             lock: None,
+            block: None,
         }
     }
 
