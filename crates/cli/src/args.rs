@@ -9,6 +9,7 @@ use crate::npt::options::NptOptions;
 use crate::record::options::RecordOptions;
 use crate::shield::options::ShieldOptions;
 use crate::snapshot::SnapshotOptions;
+use crate::state::StateOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::{End, OriginKind, Tracker, WaitKind};
@@ -58,6 +59,9 @@ pub enum Command {
     /// Save the present content of a flight recorder of programs
     #[command(after_help = crate::snapshot::EXAMPLES)]
     Snapshot(SnapshotOptions),
+    /// Show what is under way now in the watches that you run
+    #[command(after_help = crate::state::EXAMPLES)]
+    State(StateOptions),
     /// Explain a saved late response again, from its files alone
     Explain(ExplainOptions),
     /// Print the events of CTF traces (of rtscope, LTTng or perf)

@@ -25,6 +25,7 @@ mod schema;
 mod shield;
 mod snapshot;
 mod stat;
+mod state;
 mod stop;
 mod terminal;
 mod trace_args;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),
+        Command::State(options) => state::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Print(options) => print::run(&options),
         Command::Stat(options) => stat::run(&options),

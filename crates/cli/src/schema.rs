@@ -37,6 +37,8 @@ pub const SHIELD_TOP: &str = rtscope_view::shield::top::SCHEMA;
 pub const SHIELD_UNDO: &str = rtscope_view::shield::UNDO_SCHEMA;
 /// `rtscope shield verify --json`.
 pub const SHIELD_VERIFY: &str = rtscope_view::shield::verify::SCHEMA;
+/// `rtscope state --json`.
+pub const STATE: &str = rtscope_session::watch::state::SCHEMA;
 /// `trigger.json` in the directory of a saved snapshot.
 pub const SNAPSHOT: &str = rtscope_store::trigger::SCHEMA;
 /// `rtscope snapshot --json`.
@@ -46,7 +48,7 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 24] = [
+pub const ALL: [&str; 25] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
     IMPACT,
@@ -70,6 +72,7 @@ pub const ALL: [&str; 24] = [
     rtscope_view::STAT_LATENCY_SCHEMA,
     rtscope_view::STAT_SYSCALLS_SCHEMA,
     rtscope_view::STAT_TASKS_SCHEMA,
+    STATE,
     WATCH,
 ];
 

@@ -85,8 +85,13 @@ fn handler_label(origin: &Origin, names: &Names) -> String {
 /// 2.012 s`.
 #[must_use]
 pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style: Style) -> String {
-    let late = &stuck.late;
-    let time = clock.map_or(String::new(), |clock| format!("{} ", clock.time_of_day(late.end_ns)));
+    let time = clock.map_or(String::new(), |clock| format!("{} ", clock.time_of_day(stuck.late.end_ns)));
+    format!("{time}{} {}", style.alarm("STUCK"), operation_text(stuck, names, style))
+}
+
+/// The same without the time and the word before it.
+pub(crate) fn operation_text(operation: &Stuck, names: &Names, style: Style) -> String {
+    let late = &operation.late;
     let what = match (&late.call, &late.lock) {
         (Some(call), _) => call_label(call),
         (None, Some(lock)) => lock_label(lock),
@@ -107,15 +112,14 @@ pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style
         format!(", now {state} for {}", duration_text(step.duration_ns))
     });
     let mut text = format!(
-        "{time}{}{} {}/{}{}: {} so far, {what}{now}",
-        style.alarm("STUCK"),
-        tracker_word(late.tracker),
+        "{} {}/{}{}: {} so far, {what}{now}",
+        late.tracker.name(),
         late.comm,
         late.tid,
         on_cpu(late.cpu, None),
         duration_text(late.response_ns()),
     );
-    if let Some(stack @ [_, ..]) = stuck.kernel_stack.as_deref() {
+    if let Some(stack @ [_, ..]) = operation.kernel_stack.as_deref() {
         let names: Vec<&str> = stack.iter().map(|place| function(place)).collect();
         text.push('\n');
         text.push_str(style.wrap(&format!("in the kernel: {}", names.join(" < ")), 2, 4).trim_end());

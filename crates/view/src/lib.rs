@@ -20,6 +20,7 @@ mod plot;
 mod record;
 pub mod shield;
 mod stat;
+mod state;
 mod style;
 mod summary;
 pub mod table;
@@ -44,6 +45,7 @@ pub use stat::{
     Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, missing_line, missing_lines,
     syscalls_json, syscalls_text, tasks_json, tasks_text,
 };
+pub use state::state_text;
 pub use style::{Style, in_ascii};
 pub use summary::summary_text;
 pub use units::{count_text, counted, duration_text, reach_text, share_text, size_text};

@@ -440,3 +440,40 @@ fn root_what_needs_privilege_is_printed_as_the_page_says() {
     assert_documented(&serde_json::from_str(&trigger).expect("JSON"));
     assert_prints(&["explain", saved.to_str().expect("plain"), "--json"], &[rtscope_view::SCHEMA]);
 }
+
+// NEEDS: host
+#[test]
+fn root_what_trackers_say_is_printed_as_the_page_says() {
+    if skip::without_watching() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let late = folder.path().join("late").to_str().expect("plain").to_string();
+    let also = ["softirq", "block", "syscall", "wakeup", "offcpu", "lock"];
+    let also: Vec<String> = also.iter().map(|tracker| format!("{tracker}:1ns")).collect();
+    let also: Vec<&str> = also.iter().flat_map(|also| ["--and", also.as_str()]).collect();
+    let watch = ["watch", "irq", "--threshold", "1ns", "--duration", "1500ms", "--post", "1ms", "--json"];
+    // Block requests of its own.
+    let file = folder.path().join("file");
+    let writer = std::thread::spawn(move || {
+        for _ in 0..10 {
+            let _ = fs::write(&file, "x").and_then(|()| fs::File::open(&file)?.sync_all());
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+    });
+    let printed = output(&[&watch[..], &also, &["--snapshot-dir", &late]].concat());
+    writer.join().expect("it writes");
+    assert_eq!(assert_all_documented(&printed), [rtscope_view::SCHEMA.to_string()].into());
+    for tracker in ["irq", "softirq", "wakeup", "offcpu", "syscall"] {
+        assert!(printed.contains(&format!(r#""tracker":"{tracker}""#)), "{tracker}");
+    }
+    let _watch = Background::start(&["watch", "offcpu", "--threshold", "1h"]);
+    let begun = Instant::now();
+    let mut state = String::new();
+    while !state.contains(r#""tracker":"offcpu""#) {
+        assert!(begun.elapsed() < patience(), "the watch does not answer: {state}");
+        let answer = rtscope(&["state", "--json"]).output().expect("it can be run");
+        state = String::from_utf8(answer.stdout).expect("JSON is UTF-8");
+    }
+    assert_eq!(assert_all_documented(&state), [schema::STATE.to_string()].into());
+}

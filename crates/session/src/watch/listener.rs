@@ -11,6 +11,7 @@ use super::intervals;
 use super::observable::is_judged_later;
 use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
+use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
 use super::{HeldHistory, WatchStart};
@@ -69,6 +70,8 @@ pub struct Listener {
     suppressed: u64,
     /// Looks for what hangs.
     timeout: Option<Timeout>,
+    /// Where one can ask what is under way; `None`: there is no place for it.
+    door: Option<Door>,
     /// What had not ended when the time was over, as far as nothing was heard of it since.
     pending: Vec<LateResponse>,
     /// Why it ended before its time.
@@ -119,6 +122,8 @@ impl Listener {
             next_pull: MonotonicNs(0),
             suppressed: 0,
             timeout,
+            // Without it a watch is no worse.
+            door: state::directory().and_then(|directory| Door::open(&directory).ok()),
             pending: Vec::new(),
             failure: None,
         })
@@ -177,6 +182,8 @@ impl Listener {
     /// Until somebody asks us to stop, the time is over, or COMMAND has ended.
     pub fn listen(&mut self, stop: &Stop, child: &mut Option<Child>) {
         self.listen_until(stop, child);
+        // From now on nobody is answered: who waits for that is told so by the end of the connection.
+        self.door = None;
         // Before COMMAND is asked to end: that ends whatever hangs in it.
         match pending::at_the_end(&self.ebpf, &self.plan, monotonic_now()) {
             Ok(pending) => self.pending = pending,
@@ -211,6 +218,7 @@ impl Listener {
         self.take_intervals();
         self.take_reports();
         self.tell_what_hangs(now)?;
+        self.tell_who_asks(now);
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
         }
@@ -258,6 +266,24 @@ impl Listener {
             self.observer.stuck(&stuck);
         }
         Ok(())
+    }
+
+    /// Who asks what is under way (`rtscope state`). Costs a system call while nobody does.
+    fn tell_who_asks(&mut self, now: MonotonicNs) {
+        let Some(door) = self.door.take() else { return };
+        door.answer(|| self.state(now));
+        self.door = Some(door);
+    }
+
+    fn state(&mut self, now: MonotonicNs) -> Option<WatchState> {
+        let mut all = pending::under_way(&self.ebpf, &self.plan, now).ok()?;
+        all.iter_mut().for_each(|late| self.names.describe(late));
+        let followed = self.plan.trackers.iter().map(|(tracker, threshold_ns)| FollowedTracker {
+            tracker: *tracker,
+            threshold_ns: *threshold_ns,
+            is_seen_pending: tracker.is_seen_pending() && self.plan.between.is_none(),
+        });
+        Some(WatchState::new(self.plan.watched_text(), followed.collect(), all))
     }
 
     /// What has not ended is late, too, where it is beyond the limit.

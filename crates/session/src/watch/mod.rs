@@ -18,6 +18,7 @@ mod pending;
 mod plan;
 mod settings;
 pub mod spans;
+pub mod state;
 mod summary;
 mod sweep;
 mod writer;

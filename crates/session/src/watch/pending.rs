@@ -69,6 +69,15 @@ pub fn at_the_end(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<
     beyond(&open, ebpf, plan)
 }
 
+/// All that is under way now, the longest first.
+///
+/// # Errors
+/// When the kernel does not hand it out.
+pub fn under_way(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<Vec<LateResponse>, Failure> {
+    let open = ebpf.open_intervals(&plan.ebpf).map_err(failed)?.pending(now, 0);
+    of_instances(&open, ebpf, plan, |_, _| true)
+}
+
 /// Which it is, however often it is reported.
 pub fn operation(late: &LateResponse) -> Operation {
     (late.instance, late.tid, late.chain.origin.time_ns)
@@ -89,6 +98,16 @@ fn of_task(late: &LateResponse, tasks: &HashMap<Tid, TaskInfo>) -> Option<LateRe
 
 /// Once for each instance whose limit it is beyond, the longest first.
 fn beyond(open: &[LateResponse], ebpf: &EbpfPrograms, plan: &Plan) -> Result<Vec<LateResponse>, Failure> {
+    of_instances(open, ebpf, plan, |time_ns, limit_ns| time_ns > limit_ns)
+}
+
+/// Once for each instance that follows it and means it, the longest first. `is_meant`: by the time that it has taken, and the limit.
+fn of_instances(
+    open: &[LateResponse],
+    ebpf: &EbpfPrograms,
+    plan: &Plan,
+    is_meant: impl Fn(u64, u64) -> bool,
+) -> Result<Vec<LateResponse>, Failure> {
     if open.is_empty() {
         return Ok(Vec::new());
     }
@@ -98,7 +117,7 @@ fn beyond(open: &[LateResponse], ebpf: &EbpfPrograms, plan: &Plan) -> Result<Vec
     // Of one that is gone, nothing is under way.
     for late in open.iter().filter_map(|late| of_task(late, &tasks)) {
         for (instance, (tracker, limit_ns)) in plan.trackers.iter().enumerate() {
-            if *tracker == late.tracker && late.response_ns() > *limit_ns {
+            if *tracker == late.tracker && is_meant(late.response_ns(), *limit_ns) {
                 all.push(LateResponse { instance: instance as u8, threshold_ns: *limit_ns, ..late.clone() });
             }
         }

@@ -12,6 +12,7 @@ mod handlers;
 mod locks;
 mod soak;
 mod spans;
+mod state;
 mod stuck;
 mod syscalls;
 mod targets;
