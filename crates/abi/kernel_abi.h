@@ -489,6 +489,7 @@ struct rts_stats {
 	rts_u64 hidden;		 /* switches in of the target that the kernel did not report */
 	rts_u64 uncounted;	 /* of `seen`, those that no struct rts_thread_count has */
 	rts_u64 abandoned;	 /* cycles given up, since the wait that they began with did not come back */
+	rts_u64 unended;	 /* block requests whose end the kernel did not report: their place was used again */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
 };
 

@@ -95,6 +95,9 @@ pub struct Report {
     pub pending_max_ns: Option<u64>,
     /// Wakeups and switches of tasks for which the tracker had no state.
     pub untracked: u64,
+    /// Block requests of which the kernel reported no end.
+    #[serde(default)]
+    pub unended: u64,
     /// Snapshots that were taken.
     pub snapshots: u64,
     /// Of them, those that could not be saved.

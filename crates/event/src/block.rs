@@ -28,10 +28,11 @@ pub enum BlockOperation {
 }
 
 impl BlockOperation {
-    /// From the flags of a request, whose lowest 8 bits are its operation.
+    /// From the flags of a request, whose lowest 8 bits are its operation. A write of nothing is a flush.
     #[must_use]
-    pub fn from_flags(flags: u64) -> BlockOperation {
+    pub fn of(flags: u64, bytes: u64) -> BlockOperation {
         match flags & 0xff {
+            1 if bytes == 0 => BlockOperation::Flush,
             0 => BlockOperation::Read,
             1 => BlockOperation::Write,
             2 => BlockOperation::Flush,
@@ -72,8 +73,8 @@ pub struct BlockRequest {
     pub device: Option<String>,
     /// What it asks for.
     pub operation: BlockOperation,
-    /// The first sector, of 512 bytes, on the disk.
-    pub sector: u64,
+    /// The first sector, of 512 bytes, on the disk; `None`: it is about none, as a flush.
+    pub sector: Option<u64>,
     /// How much.
     pub bytes: u64,
     /// What the device said: 0 is good, all else a `BLK_STS_*` of the kernel. `None`: it is not done.

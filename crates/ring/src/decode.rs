@@ -119,8 +119,8 @@ fn block_request(values: &[u64; VALUES], status: Option<i64>) -> BlockRequest {
         major,
         minor,
         device: None,
-        operation: BlockOperation::from_flags(values[3]),
-        sector: values[1],
+        operation: BlockOperation::of(values[3], values[2]),
+        sector: Some(values[1]).filter(|sector| *sector != u64::MAX && values[2] > 0),
         bytes: values[2],
         status: status.map(|status| u32::try_from(status).unwrap_or(u32::MAX)),
     }

@@ -3,7 +3,7 @@
 
 use crate::clean;
 use crate::units::count_text;
-use rtscope_event::{BlockOperation, BlockRequest};
+use rtscope_event::BlockRequest;
 
 /// What was asked of which disk.
 pub(crate) fn block_label(block: &BlockRequest) -> String {
@@ -12,9 +12,9 @@ pub(crate) fn block_label(block: &BlockRequest) -> String {
         None => format!("disk {}:{}", block.major, block.minor),
     };
     let what = block.operation.words();
-    match block.operation {
-        BlockOperation::Flush | BlockOperation::Command => format!("{device} {what}"),
-        _ => format!("{device} {what} of {} bytes at sector {}", count_text(block.bytes), block.sector),
+    match block.sector {
+        None => format!("{device} {what}"),
+        Some(sector) => format!("{device} {what} of {} bytes at sector {sector}", count_text(block.bytes)),
     }
 }
 
@@ -48,6 +48,7 @@ fn error_words(status: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_event::BlockOperation;
 
     #[test]
     fn a_request_says_what_was_asked_of_which_disk_and_how_it_ended() {
@@ -56,13 +57,19 @@ mod tests {
             minor: 0,
             device: Some("vda".to_owned()),
             operation: BlockOperation::Read,
-            sector: 2048,
+            sector: Some(2048),
             bytes: 1_048_576,
             status: Some(0),
         };
         assert_eq!(block_label(&read), "vda read of 1 048 576 bytes at sector 2048");
         assert_eq!(status_label(&read), "completed");
-        let flush = BlockRequest { device: None, operation: BlockOperation::Flush, status: Some(10), ..read };
+        let flush = BlockRequest {
+            sector: None,
+            device: None,
+            operation: BlockOperation::Flush,
+            status: Some(10),
+            ..read
+        };
         assert_eq!(
             (block_label(&flush).as_str(), status_label(&flush).as_str()),
             ("disk 254:0 flush", "failed, I/O error")

@@ -69,6 +69,7 @@ fn head(report: &Report, style: Style) -> String {
         (counters.merged, "further interrupts and timers answered by the same response"),
         (counters.folded, "responses with more steps than can be shown"),
         (counters.hidden, "times that the target ran unseen, since the kernel did not report it"),
+        (report.unended, "block requests of which the kernel reported no end"),
         (
             counters.abandoned,
             "cycles given up, since the wait that they began with did not come back (--wait says which waits begin cycles)",
@@ -110,7 +111,7 @@ fn unfollowed(report: &Report) -> [(u64, &'static str); 3] {
         ),
         (
             report.untracked,
-            "wakeups, switches and softirqs of tasks for which there was no memory, whose responses are missing",
+            "wakeups, switches and softirqs of tasks, and block requests, for which there was no memory, whose responses are missing",
         ),
         (
             report.counters.too_long,

@@ -9,7 +9,7 @@ use super::tracker::{Response, Tracker as Responses};
 use rtscope_event::{
     CpuId, End, Event, EventKind, MonotonicNs, Origin, OriginKind, StepKind, TaskState, Tid, Tracker,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Follows handlers of interrupts, or softirqs.
 #[derive(Debug)]
@@ -22,6 +22,10 @@ pub struct Handlers {
     threshold_ns: u64,
     /// Raised and not yet entered, since when.
     raised: HashMap<(CpuId, u32), MonotonicNs>,
+    /// Of these, those of the batch that runs.
+    batch: HashSet<(CpuId, u32)>,
+    /// Raised again before their turn in it.
+    again: HashMap<(CpuId, u32), MonotonicNs>,
     /// By the thread that is current.
     softirqs: HashMap<(CpuId, Tid), Softirq>,
 }
@@ -43,8 +47,16 @@ impl Handlers {
         let is_targeted = target.is_some();
         config.target = target.unwrap_or(Target::AnyUser);
         let around = Responses::new(config);
-        let (raised, softirqs) = (HashMap::new(), HashMap::new());
-        Handlers { around, tracker, is_targeted, threshold_ns, raised, softirqs }
+        Handlers {
+            around,
+            tracker,
+            is_targeted,
+            threshold_ns,
+            raised: HashMap::new(),
+            batch: HashSet::new(),
+            again: HashMap::new(),
+            softirqs: HashMap::new(),
+        }
     }
 
     /// Takes in one event; `out` gets what ends with it. Events must come in time order.
@@ -82,10 +94,12 @@ impl Handlers {
     ) -> Option<GrowingChain> {
         match *kind {
             EventKind::SoftirqRaise { vec } => {
-                self.raised.entry((cpu, vec)).or_insert(t);
+                let raises =
+                    if self.batch.contains(&(cpu, vec)) { &mut self.again } else { &mut self.raised };
+                raises.entry((cpu, vec)).or_insert(t);
             }
             EventKind::SoftirqEntry { vec } => {
-                let raised = self.raised.remove(&(cpu, vec));
+                let raised = self.served(cpu, vec);
                 self.softirqs.insert((cpu, current), Softirq { vec, raised, entry: t });
             }
             EventKind::SoftirqExit { vec } => {
@@ -105,6 +119,21 @@ impl Handlers {
     }
 }
 
+impl Handlers {
+    /// When the raise came that an entry answers. The kernel takes all that is raised as a batch, in which each comes once.
+    fn served(&mut self, cpu: CpuId, vec: u32) -> Option<MonotonicNs> {
+        if !self.batch.remove(&(cpu, vec)) {
+            self.batch.retain(|(on, _)| *on != cpu);
+            self.batch.extend(self.raised.keys().filter(|(on, other)| *on == cpu && *other != vec));
+        }
+        let raised = self.raised.remove(&(cpu, vec));
+        if let Some(again) = self.again.remove(&(cpu, vec)) {
+            self.raised.insert((cpu, vec), again);
+        }
+        raised
+    }
+}
+
 fn handled(kind: OriginKind, id: u32, cpu: CpuId, (entry, t): (MonotonicNs, MonotonicNs)) -> GrowingChain {
     let mut chain = GrowingChain::begin(Origin { kind, id, cpu, time_ns: entry });
     chain.push(StepKind::Handler, id, cpu, t);
@@ -120,4 +149,40 @@ fn softirq_handled(softirq: Softirq, cpu: CpuId, t: MonotonicNs) -> GrowingChain
     }
     chain.push(StepKind::Softirq, vec, cpu, t);
     chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::parse_event;
+
+    #[test]
+    fn a_softirq_that_is_raised_again_before_its_turn_comes_twice_and_waits_each_time() {
+        let mut handlers = Handlers::new(Tracker::Softirq, None, 0);
+        let mut found = Vec::new();
+        for line in [
+            "10 0 softirq_raise vec=1",
+            "11 0 softirq_raise vec=3",
+            "12 0 softirq_raise vec=3",
+            "20 0 softirq_entry vec=1",
+            "25 0 softirq_raise vec=3",
+            "26 0 softirq_raise vec=1",
+            "30 0 softirq_exit vec=1",
+            "31 0 softirq_entry vec=3",
+            "40 0 softirq_exit vec=3",
+            "41 0 softirq_entry vec=1",
+            "45 0 softirq_exit vec=1",
+            "46 0 softirq_entry vec=3",
+            "50 0 softirq_exit vec=3",
+        ] {
+            handlers.feed(&parse_event(line).unwrap(), &mut |response| {
+                let steps: Vec<u64> = response.chain.steps.iter().map(|step| step.duration_ns).collect();
+                found.push((response.chain.origin.id, response.chain.origin.time_ns.0, steps));
+            });
+        }
+        assert_eq!(
+            found,
+            [(1, 10, vec![10, 10]), (3, 11, vec![20, 9]), (1, 26, vec![15, 4]), (3, 25, vec![21, 4])]
+        );
+    }
 }

@@ -67,7 +67,16 @@ static __noinline int request_begins(struct here *here, struct request *rq)
 	__u32 zero = 0;
 
 	empty = bpf_map_lookup_elem(&no_request, &zero);
-	if (!instances || !empty)
+	if (!empty)
+		return 0;
+	/* The one before at this address has ended, and the kernel did not report that. */
+	request = bpf_map_lookup_elem(&requests, &key);
+	if (request) {
+		COUNT(here, unended);
+		if (!instances)
+			bpf_map_delete_elem(&requests, &key);
+	}
+	if (!instances)
 		return 0;
 	if (bpf_map_update_elem(&requests, &key, empty, BPF_ANY)) {
 		COUNT(here, untracked);
@@ -104,8 +113,9 @@ static __always_inline void request_on_issue(struct here *here, struct request *
 	}
 	if (!request)
 		return;
-	/* It may have grown by merges since it was made. */
-	note_request(request, rq);
+	/* It may have grown by merges since it was made; when it comes back, a part of it may be done. */
+	if (!request->chain.steps_len)
+		note_request(request, rq);
 	push(here, &request->chain, RTS_STEP_QUEUE, request->chain.origin_id, now(here));
 	request->link = RTS_REQUEST_ISSUED;
 }
@@ -124,8 +134,11 @@ static __noinline int request_ended(struct here *here, struct rts_request *reque
 {
 	struct ended ended = { .tracker = RTS_TRACKER_BLOCK, .end = RTS_END_COMPLETED, .result = status };
 
-	push(here, &request->chain, request->link == RTS_REQUEST_ISSUED ? RTS_STEP_DEVICE : RTS_STEP_QUEUE,
-	     request->chain.origin_id, now(here));
+	/* A write of nothing is a flush. It is not issued itself: others, of the kernel's, are issued for it. */
+	bool with_device = request->link == RTS_REQUEST_ISSUED || !request->values[2];
+
+	push(here, &request->chain, with_device ? RTS_STEP_DEVICE : RTS_STEP_QUEUE, request->chain.origin_id,
+	     now(here));
 	request->link = RTS_REQUEST_NONE;
 	ended.values = request->values;
 	ended.targets = request->targets;

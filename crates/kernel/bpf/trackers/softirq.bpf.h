@@ -9,21 +9,53 @@
 
 #include "trackers/irq.bpf.h"
 
-/* The first raise since the last entry: further ones are answered with it. */
+/*
+ * The kernel takes all that is raised as a batch, and serves it in the order of its numbers. A softirq that is raised again before its turn in
+ * the batch comes twice: its first entry answers the first raise. One that is raised more often before that is answered once.
+ *
+ * Raises come with interrupts off, also in an interrupt that comes while an entry is looked at: the masks that both change are changed atomically.
+ */
 static __always_inline void softirq_on_raise(struct here *here, struct cpu_state *state, __u32 vec)
 {
-	if (config.of_tracker[RTS_TRACKER_SOFTIRQ])
-		state->raised_ns[vec & (SOFTIRQS - 1)] = now(here);
+	__u32 bit = 1U << (vec & (SOFTIRQS - 1));
+
+	vec &= SOFTIRQS - 1;
+	if (!config.of_tracker[RTS_TRACKER_SOFTIRQ])
+		return;
+	if (state->softirqs_batch & bit) {
+		if (state->softirqs_again & bit)
+			return;
+		state->again_ns[vec] = now(here);
+		/* ORDER: none; on this CPU only. Pairs with softirq_on_entry(). */
+		__sync_fetch_and_or(&state->softirqs_again, bit);
+	} else if (!(state->softirqs_raised & bit)) {
+		state->raised_ns[vec] = now(here);
+		/* ORDER: none; on this CPU only. Pairs with softirq_on_entry(). */
+		__sync_fetch_and_or(&state->softirqs_raised, bit);
+	}
 }
 
 static __always_inline void softirq_on_entry(struct here *here, struct cpu_state *state, struct softirq_slot *softirq)
 {
 	__u32 vec = softirq->vec & (SOFTIRQS - 1);
+	__u32 bit = 1U << vec;
 
 	if (!config.of_tracker[RTS_TRACKER_SOFTIRQ])
 		return;
-	softirq->raised_ns = state->raised >> vec & 1 ? state->raised_ns[vec] : 0;
+	/* Each comes once in a batch: this is the first one of the next. */
+	if (!(state->softirqs_batch & bit))
+		state->softirqs_batch = state->softirqs_raised | bit;
+	softirq->raised_ns = state->softirqs_raised & bit ? state->raised_ns[vec] : 0;
 	softirq->entry_ns = now(here);
+	/* ORDER: none; on this CPU only. Pairs with softirq_on_raise() in an interrupt, which goes by the batch until that is changed. */
+	__sync_fetch_and_and(&state->softirqs_raised, ~bit);
+	state->softirqs_batch &= ~bit;
+	if (!(state->softirqs_again & bit))
+		return;
+	state->raised_ns[vec] = state->again_ns[vec];
+	/* ORDER: none; on this CPU only. */
+	__sync_fetch_and_or(&state->softirqs_raised, bit);
+	__sync_fetch_and_and(&state->softirqs_again, ~bit);
 }
 
 /* The slot's chain has been passed on to whatever this softirq has raised and woken: its place is free. */

@@ -107,6 +107,7 @@ impl Summary {
             pending: self.pending,
             pending_max_ns: (self.pending > 0).then_some(self.pending_max_ns),
             untracked: stats.untracked + stats.raced,
+            unended: stats.unended,
             snapshots: self.snapshots,
             snapshots_failed: self.failed_snapshots,
             suppressed: (stats.suppressed_rate + stats.suppressed_busy)

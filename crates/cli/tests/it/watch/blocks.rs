@@ -170,6 +170,7 @@ fn check(read: &Read, late: &[LateResponse], name: &str) {
     let mut at = read.at;
     for late in &parts {
         let BlockRequest { sector, bytes, operation, status, .. } = *request(late);
+        let sector = sector.expect("of a read");
         assert_eq!(
             (sector * 512, operation, status),
             (at, BlockOperation::Read, Some(0)),
@@ -220,7 +221,7 @@ fn write(disk: &Path, name: &str) -> std::thread::JoinHandle<(u64, u64)> {
 
 fn check_held(late: &LateResponse, end: End) {
     let BlockRequest { sector, bytes, operation, .. } = *request(late);
-    assert_eq!((sector, bytes, operation), (64, BLOCK as u64, BlockOperation::Write), "{late:?}");
+    assert_eq!((sector, bytes, operation), (Some(64), BLOCK as u64, BlockOperation::Write), "{late:?}");
     assert_eq!((late.end, late.comm.to_string().as_str()), (end, "e2e-held"), "{late:?}");
     let last = late.chain.steps.last().expect("it has steps");
     assert!(last.kind == StepKind::Device && 10 * last.duration_ns > 9 * late.response_ns(), "{late:?}");
@@ -274,4 +275,46 @@ fn root_a_request_that_is_not_completed_is_late_when_the_watch_ends() {
     let late = said.late().expect("of its own types");
     let [late] = late.as_slice() else { panic!("{late:?}") };
     check_held(late, End::Pending);
+}
+
+// NEEDS: host
+#[test]
+fn root_a_flush_is_a_flush_and_what_comes_back_is_what_it_was() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let disk = match HeldDisk::new() {
+        Ok(disk) => disk,
+        Err(why) => return skip::say(format!("no disk that can be flushed: {why}")),
+    };
+    let watch = watch(&["--task", "e2e-flush", "--threshold", "1ns"]);
+    let file = direct(&disk.disk.0);
+    let write = move || {
+        let mut buffer = Buffer::new();
+        file.write_all_at(&buffer.bytes()[..BLOCK], 0).expect("the disk writes");
+        file.sync_all().expect("the disk flushes");
+    };
+    let writer = std::thread::Builder::new().name("e2e-flush".to_owned()).spawn(write).expect("a thread");
+    writer.join().expect("it writes");
+    // The file below ends before the disk does: of a read over its end a part is done, and the rest comes back and fails.
+    let below = disk.mounted.join("disk");
+    OpenOptions::new().write(true).open(&below).and_then(|file| file.set_len(2 << 20)).expect("it is ours");
+    let file = direct(&disk.disk.0);
+    let read = move || {
+        let mut buffer = Buffer::new();
+        let end = (2 << 20) - 2 * BLOCK as u64;
+        // Whether that is an error, or zeros, is the kernel's.
+        let _ = file.read_at(&mut buffer.bytes()[..4 * BLOCK], end);
+    };
+    let reader = std::thread::Builder::new().name("e2e-flush".to_owned()).spawn(read).expect("a thread");
+    reader.join().expect("it reads");
+    let said = watch.stop().expect("it stops");
+    let late = said.late().expect("of its own types");
+    let of = |operation| late.iter().filter(move |late| request(late).operation == operation);
+    let flush = of(BlockOperation::Flush).next().unwrap_or_else(|| panic!("{late:?}"));
+    assert_eq!((request(flush).sector, request(flush).bytes), (None, 0), "{flush:?}");
+    assert!(flush.chain.steps.iter().all(|step| step.kind == StepKind::Device), "{flush:?}");
+    let reads: Vec<_> = of(BlockOperation::Read).collect();
+    let [read] = reads[..] else { panic!("{reads:?}") };
+    let sector = ((2 << 20) - 2 * BLOCK as u64) / 512;
+    assert_eq!((request(read).sector, request(read).bytes), (Some(sector), 4 * BLOCK as u64), "{read:?}");
+    assert_eq!(said.of_type("summary")[0]["unended"], 0);
 }

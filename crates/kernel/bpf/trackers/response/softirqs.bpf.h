@@ -33,8 +33,8 @@ static __always_inline void track_softirq_raise(struct here *here, __u32 vec)
 	if (!(state->raised & (1 << vec))) {
 		state->raised |= 1 << vec;
 		state->raised_chain &= ~(1 << vec);
-		softirq_on_raise(here, state, vec);
 	}
+	softirq_on_raise(here, state, vec);
 	if (follows(state))
 		raise_with_chain(here, state, vec);
 }

@@ -74,9 +74,12 @@ struct cpu_state {
 	struct rts_chain vector_chain;
 	struct softirq_slot softirqs[SOFTIRQ_SLOTS];
 	struct rts_chain raise_chain[SOFTIRQS];
-	__u64 raised_ns[SOFTIRQS]; /* of the tracker `softirq`: of those that are raised and not yet entered */
-	struct rts_chain scratch;  /* for a merge, and where a handler ends; used with interrupts off */
-	struct ipi_chain ipi[2];   /* reschedule, function call */
+	/* Of the tracker `softirq`, see there: raised and not yet entered; of these, those of the batch that runs; and raised again meanwhile. */
+	__u32 softirqs_raised, softirqs_batch, softirqs_again;
+	__u32 pad2;
+	__u64 raised_ns[SOFTIRQS], again_ns[SOFTIRQS];
+	struct rts_chain scratch; /* for a merge, and where a handler ends; used with interrupts off */
+	struct ipi_chain ipi[2];  /* reschedule, function call */
 };
 
 struct {
