@@ -459,7 +459,13 @@ fn root_handlers_and_softirqs_are_the_same() {
             }
             found.missing.iter().take(3).for_each(|missing| println!("MISSING {missing:?}"));
             found.unreported.iter().take(3).for_each(|one| println!("UNREPORTED {one:?}"));
-            assert!(found.equal > 100, "too little to compare");
+            // With PREEMPT_RT softirqs run in threads, and interrupt nobody else.
+            let least = match (name, tracker) {
+                (Some(_), Tracker::Softirq) if is_preempt_rt() => 0,
+                (Some(_), Tracker::Softirq) => 20,
+                _ => 100,
+            };
+            assert!(found.equal >= least, "too little to compare");
             // Who is current where the host hides switches, the kernel knows and the recording does not.
             assert!(wrong as u64 * 100 <= found.equal, "{wrong} of {}", found.equal);
         }
