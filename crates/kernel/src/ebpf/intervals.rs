@@ -2,7 +2,7 @@
 //! What trackers of intervals follow at an instant: read from the eBPF map that they keep it in, without a system call.
 
 use super::instances::interval_kinds;
-use super::maps::{TASK_WAYS, task_sets};
+use super::maps::{REQUESTS, TASK_WAYS, task_sets};
 use super::{EbpfConfig, EbpfPrograms, Error, Follows, bpf, map_memory};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rtscope_abi as abi;
@@ -54,18 +54,18 @@ impl OpenIntervals {
         all
     }
 
-    /// One that is completed and made again while it is read would be read as neither; what hangs does not change.
+    /// In one call, which gives each place once: from key to key, one that goes away under the reader would begin the walk anew, without end
+    /// where requests come and go all the time.
     fn pending_requests(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
         let Some(requests) = &self.requests else { return Vec::new() };
-        let read = |key: Vec<u8>| {
-            let bytes = requests.lookup(&key, MapFlags::ANY).ok()??;
-            let words: Vec<u64> = bytes
-                .chunks_exact(8)
-                .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()))
-                .collect();
+        let all = requests.lookup_batch(REQUESTS, MapFlags::ANY, MapFlags::ANY);
+        let read = |(_, value): (Vec<u8>, Vec<u8>)| {
+            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+            let words: Vec<u64> = value.chunks_exact(8).map(word).collect();
             rtscope_ring::pending_request(&words, now)
         };
-        requests.keys().filter_map(read).filter(|late| late.response_ns() > least_ns).collect()
+        let all = all.into_iter().flatten().filter_map(read);
+        all.filter(|late| late.response_ns() > least_ns).collect()
     }
 
     fn pending_intervals(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {

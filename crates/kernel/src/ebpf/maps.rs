@@ -12,7 +12,7 @@ use rtscope_ring::BankImage;
 pub(super) const TASK_WAYS: usize = 4;
 
 /// Block requests that are followed at once, 6 MiB; a fast disk has some thousand under way.
-const REQUESTS: u32 = 1 << 14;
+pub(super) const REQUESTS: u32 = 1 << 14;
 
 fn follows_blocks(config: &EbpfConfig) -> bool {
     config.trackers.iter().any(|tracker| tracker.follows == Follows::Blocks)

@@ -90,7 +90,14 @@ impl Door {
     /// # Errors
     /// When the directory or the socket cannot be made.
     pub fn open(directory: &Path) -> io::Result<Door> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        // Others may look into what is above it: the journal of a shield is there.
+        if let Some(above) = directory.parent() {
+            std::fs::create_dir_all(above)?;
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
         let path = directory.join(std::process::id().to_string());
         // Of a process with our number that was killed.
         if path.exists() {
@@ -164,6 +171,7 @@ fn ask(path: &Path) -> io::Result<WatchState> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn state() -> WatchState {
         let lock = FollowedTracker { tracker: Tracker::Lock, threshold_ns: 5, is_seen_pending: true };
@@ -185,6 +193,11 @@ mod tests {
             std::thread::yield_now();
         }
         let answers = asking.join().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&place), 0o700);
+        let usual = directory.path().join("usual");
+        std::fs::create_dir(&usual).unwrap();
+        assert_eq!(mode(place.parent().unwrap()), mode(&usual));
         let [(pid, Ok(answer))] = &answers[..] else { panic!("{answers:?}") };
         assert_eq!((*pid, answer), (std::process::id(), &state()));
         drop(door);
