@@ -32,6 +32,10 @@ fn is_in(late: &LateResponse, burst: &Burst) -> bool {
     burst.start_ns <= late.chain.origin.time_ns.0 + STAMPS_NS && late.end_ns.0 <= burst.end_ns + STAMPS_NS
 }
 
+fn is_received(late: &LateResponse) -> bool {
+    (late.chain.origin.kind, late.chain.origin.id) == (OriginKind::Softirq, NET_RX)
+}
+
 // NEEDS: host
 #[test]
 fn root_long_softirqs_are_those_that_a_flood_makes() {
@@ -43,21 +47,24 @@ fn root_long_softirqs_are_those_that_a_flood_makes() {
     let first = bursts.first().expect("it floods").start_ns;
     println!("{} bursts, {} late", bursts.len(), late.len());
     assert!(bursts.len() > 30, "{} bursts", bursts.len());
-    for burst in &bursts {
-        let of_burst = late.iter().filter(|late| is_in(late, burst)).collect::<Vec<_>>();
-        // It may have needed several sends for its time, or others had its CPU.
-        let [one] = of_burst[..] else { panic!("{burst:?}: {of_burst:?}") };
-        let took_ns = burst.end_ns - burst.start_ns;
-        assert!(2 * one.response_ns() > took_ns, "{burst:?}: {one:?}");
-    }
+    // Where the CPU is busy, the kernel leaves a softirq to ksoftirqd: that interrupts nobody. Others may have the CPU in a burst, but that is no
+    // time of its thread.
+    let received_ns = |burst: &Burst| -> u64 {
+        let of_burst = late.iter().filter(|late| is_received(late) && is_in(late, burst));
+        of_burst.map(LateResponse::response_ns).sum()
+    };
+    let found = bursts.iter().filter(|burst| 2 * received_ns(burst) > burst.cpu_ns).count();
+    assert!(10 * found >= 9 * bursts.len(), "{found} of {} bursts", bursts.len());
     for one in &late {
         assert_eq!((one.tracker, one.end), (Tracker::Softirq, End::Handled), "{one:?}");
-        assert_eq!((one.chain.origin.kind, one.chain.origin.id), (OriginKind::Softirq, NET_RX), "{one:?}");
         let steps: Vec<StepKind> = one.chain.steps.iter().map(|step| step.kind).collect();
         assert_eq!(steps, [StepKind::SoftirqWait, StepKind::Softirq], "{one:?}");
         // Before its first burst it finds out how much fits into one.
         let is_known = one.end_ns.0 < first || bursts.iter().any(|burst| is_in(one, burst));
         assert!(is_known && u64::from(one.tid.0) == tid, "{one:?}");
+        // What is raised while the flood is received waits for that.
+        let waited_ns = one.chain.steps[0].duration_ns;
+        assert!(is_received(one) || 10 * waited_ns > 9 * one.response_ns(), "{one:?}");
     }
     let explained = said.explanations().expect("of its own types");
     assert!(!explained.is_empty());
