@@ -21,6 +21,9 @@ enum rts_origin_kind {
 	RTS_ORIGIN_LOCK =
 		8, /* origin_ns is contention_begin; id is the number of the system call, ~0 where there is none */
 	RTS_ORIGIN_BLOCK = 9, /* origin_ns is when the request was made; id is the disk's dev_t */
+	RTS_ORIGIN_RESCHED =
+		10, /* origin_ns is when the CPU was asked to take another task; id is the tid of the one it then took */
+	RTS_ORIGIN_IRQS_OFF = 11, /* origin_ns is when a sample was due; id 0 */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -44,6 +47,9 @@ enum rts_step_kind {
 		16, /* in the middle of a cycle: blocked -> woken. id: the waker's tid, 0: an interrupt; detail: enum rts_wait_kind */
 	RTS_STEP_QUEUE = 17, /* a block request is made, or comes back to the queue -> given to the device. id: dev_t */
 	RTS_STEP_DEVICE = 18, /* given to the device -> completed, or back to the queue. id: dev_t */
+	RTS_STEP_NOT_PREEMPTED =
+		19,		/* the CPU was asked to take another task -> the switch. id: tid of the one that left */
+	RTS_STEP_IRQS_OFF = 20, /* a sample was due -> it came. id: tid of the current task */
 };
 
 struct rts_step {
@@ -91,20 +97,24 @@ enum rts_end {
 	RTS_END_ACQUIRED = 6,  /* the target has the lock, or has given up */
 	RTS_END_HANDLED = 7,   /* the handler returned */
 	RTS_END_COMPLETED = 8, /* the device has done with the request */
+	RTS_END_SWITCHED = 9,  /* the CPU has taken another task */
+	RTS_END_IRQS_ON = 10,  /* interrupts came through again */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
 
 enum rts_tracker {
 	RTS_TRACKER_NONE = 0,
-	RTS_TRACKER_RESPONSE = 1, /* an interrupt, a timer or a task -> the end of the response to it */
-	RTS_TRACKER_WAKEUP = 2,	  /* woken -> on a CPU */
-	RTS_TRACKER_OFFCPU = 3,	  /* off its CPU -> on a CPU again */
-	RTS_TRACKER_SYSCALL = 4,  /* sys_enter -> sys_exit */
-	RTS_TRACKER_LOCK = 5,	  /* contention_begin -> contention_end */
-	RTS_TRACKER_IRQ = 6,	  /* the entry of an interrupt's handler -> its exit */
-	RTS_TRACKER_SOFTIRQ = 7,  /* softirq_raise -> softirq_exit */
-	RTS_TRACKER_BLOCK = 8,	  /* a block request is made -> it is completed */
+	RTS_TRACKER_RESPONSE = 1,   /* an interrupt, a timer or a task -> the end of the response to it */
+	RTS_TRACKER_WAKEUP = 2,	    /* woken -> on a CPU */
+	RTS_TRACKER_OFFCPU = 3,	    /* off its CPU -> on a CPU again */
+	RTS_TRACKER_SYSCALL = 4,    /* sys_enter -> sys_exit */
+	RTS_TRACKER_LOCK = 5,	    /* contention_begin -> contention_end */
+	RTS_TRACKER_IRQ = 6,	    /* the entry of an interrupt's handler -> its exit */
+	RTS_TRACKER_SOFTIRQ = 7,    /* softirq_raise -> softirq_exit */
+	RTS_TRACKER_BLOCK = 8,	    /* a block request is made -> it is completed */
+	RTS_TRACKER_PREEMPTOFF = 9, /* a CPU is asked to take another task -> it does */
+	RTS_TRACKER_IRQOFF = 10,    /* a sample is due -> interrupts let it through */
 	RTS_TRACKERS
 };
 
@@ -140,7 +150,10 @@ struct rts_late {
 	rts_u8 instance; /* index into config.instances */
 	rts_u8 pad;
 	char comm[RTS_COMM_LEN];
-	/* As in struct rts_interval or rts_request, and what the call, the lock or the device returned; of other trackers 0. */
+	/*
+	 * As in struct rts_interval or rts_request, and what the call, the lock or the device returned. Of RTS_TRACKER_PREEMPTOFF and RTS_TRACKER_IRQOFF
+	 * the return addresses of the kernel where it ended, innermost first, up to a 0. Of other trackers 0.
+	 */
 	rts_u64 values[RTS_LATE_VALUES];
 	rts_s64 result;
 	struct rts_chain chain;

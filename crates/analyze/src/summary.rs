@@ -394,6 +394,7 @@ pub(crate) mod tests {
             call: None,
             lock: None,
             block: None,
+            section: None,
         }
     }
 

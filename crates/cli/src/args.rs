@@ -121,6 +121,12 @@ pub enum WatchCommand {
     /// Follow each request to a block device until it is completed, in its queue and in the device, and report the long ones
     #[command(after_help = BLOCK_EXAMPLES)]
     Block(Box<WatchOptions>),
+    /// Follow each CPU that is asked to take another task until it does, and report what kept it: sections with preemption off
+    #[command(after_help = PREEMPTOFF_EXAMPLES)]
+    Preemptoff(Box<WatchOptions>),
+    /// Sample each CPU, and report where interrupts were off for longer, by how late a sample comes
+    #[command(after_help = IRQOFF_EXAMPLES)]
+    Irqoff(Box<IrqoffOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -209,6 +215,34 @@ A request begins where it is made (block_io_start, since Linux 6.5; before that 
 ends when all of it is done. Who made it is the task that was current then: what a file system writes
 later, a thread of the kernel asks for. Not seen: the time under a limit of a cgroup, which passes before
 (rtscope watch offcpu), and devices that have no requests of their own (zram, device-mapper, md)."
+);
+
+const PREEMPTOFF_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch preemptoff --threshold 200us
+      Each time that a CPU was asked to take another task and went on with the old one for longer: which
+      task, where in the kernel it ended, which task then had the CPU, and who else waited.
+  rtscope watch preemptoff --task 'kworker*' --threshold 1ms --and irqoff:1ms --snapshot-dir late/
+      Only where a thread of this name did not let go; beside it sections with interrupts off.
+
+It begins where the kernel asks (sched_set_need_resched_tp, Linux 6.16); before that, where a waking
+asks. What is long differs by kernel: one that is not preempted at all (preempt=none) goes on to the end
+of a system call, or to the next place that asks. Requests that may wait for the next tick
+(preempt=lazy) and CPUs that are idle are left out."
+);
+
+const IRQOFF_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch irqoff --threshold 200us
+      Where interrupts were off for longer: which task was current, and where in the kernel they came on.
+  rtscope watch irqoff --threshold 1ms --period 100us --snapshot-dir late/ -- ./server
+      Only while threads of a program are current, to 100 us; with a snapshot of the events.
+
+A timer of each CPU asks for an interrupt after each --period; one that comes late was kept out. So a
+section is known to have been at least as long as is reported, and longer by less than the period; one
+that is shorter than limit and period together can be missed. Each sample costs its CPU about a
+microsecond, and an idle CPU is woken for it. In a virtual machine the hypervisor keeps interrupts out
+as well: then no function of the kernel is named. While the idle task is current nothing is reported."
 );
 
 const SYSCALL_EXAMPLES: &str = help!(
@@ -353,11 +387,20 @@ pub struct SyscallOptions {
     pub calls: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct IrqoffOptions {
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// The time between two samples of a CPU, at least 20us: the resolution [default: half of the limit, from 50us to 1ms]
+    #[arg(long, value_name = "TIME")]
+    pub period: Option<DurationNs>,
+}
+
 /// What each tracker has.
 #[derive(Debug, clap::Args)]
 pub struct WatchOptions {
     /// Watch tasks with this name (with * and ?). Without --task, --pid, --tid and COMMAND: all of user space; of responses, the first
-    /// such task of each chain; of interrupts, softirqs and block requests, all of them
+    /// such task of each chain; of what CPUs and block devices do, all of it
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// Watch the tasks of this process
@@ -370,7 +413,7 @@ pub struct WatchOptions {
     #[arg(long, value_name = "TIME")]
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
-    /// lock:1ms, irq:100us, softirq:1ms, block:20ms,
+    /// lock:1ms, irq:100us, softirq:1ms, block:20ms, preemptoff:1ms, irqoff:1ms,
     /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<AlsoArg>,

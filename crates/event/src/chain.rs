@@ -2,7 +2,8 @@
 //! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
 
 use crate::{
-    BlockRequest, Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Tid, Tracker, WaitKind,
+    BlockRequest, Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Section, Tid, Tracker,
+    WaitKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,13 +29,17 @@ pub enum OriginKind {
     Lock,
     /// The task made a request to a block device.
     Block,
+    /// A CPU was asked to take another task.
+    Resched,
+    /// A sample of a CPU was due.
+    IrqsOff,
     /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
     Event,
 }
 
 impl OriginKind {
     /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 9] = [
+    pub const ALL: [OriginKind; 11] = [
         OriginKind::Timer,
         OriginKind::Irq,
         OriginKind::Vector,
@@ -44,6 +49,8 @@ impl OriginKind {
         OriginKind::Syscall,
         OriginKind::Lock,
         OriginKind::Block,
+        OriginKind::Resched,
+        OriginKind::IrqsOff,
     ];
 
     /// Those with which a response may begin.
@@ -63,6 +70,8 @@ impl OriginKind {
             OriginKind::Syscall => "syscall",
             OriginKind::Lock => "lock",
             OriginKind::Block => "block",
+            OriginKind::Resched => "resched",
+            OriginKind::IrqsOff => "irqs_off",
             OriginKind::Event => "event",
         }
     }
@@ -87,6 +96,8 @@ impl OriginKind {
             OriginKind::Syscall => 7,
             OriginKind::Lock => 8,
             OriginKind::Block => 9,
+            OriginKind::Resched => 10,
+            OriginKind::IrqsOff => 11,
         }
     }
 }
@@ -98,7 +109,8 @@ pub struct Origin {
     pub kind: OriginKind,
     /// Interrupt number, vector kind number ([`crate::VectorKind::number`]), a softirq's vec, the number of a system call (of
     /// [`OriginKind::Lock`] the one in which the task waits; `u32::MAX`: none), a disk's `dev_t`, a tid (of
-    /// [`OriginKind::Task`], [`OriginKind::OffCpu`], and the thread whose event it is), or 0 for a timer.
+    /// [`OriginKind::Task`], [`OriginKind::OffCpu`], the thread whose event it is, and of [`OriginKind::Resched`] the one that then got the CPU),
+    /// or 0 for a timer.
     pub id: u32,
     /// Where it arrived.
     pub cpu: CpuId,
@@ -158,13 +170,17 @@ pub enum StepKind {
     Queue,
     /// The device works on a block request. Id: the disk's `dev_t`.
     Device,
+    /// A CPU was asked to take another task and has not yet. Id: the tid of the one that went on.
+    NotPreempted,
+    /// An interrupt was due and did not come through. Id: the tid of the task that was current.
+    IrqsOff,
     /// Between two events of a program; what its thread did is in the recording. Id: its tid.
     Interval,
 }
 
 impl StepKind {
     /// Every kind that the tracker reports, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 18] = [
+    pub const ALL: [StepKind; 20] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -183,6 +199,8 @@ impl StepKind {
         StepKind::Wait,
         StepKind::Queue,
         StepKind::Device,
+        StepKind::NotPreempted,
+        StepKind::IrqsOff,
     ];
 
     /// In words.
@@ -207,6 +225,8 @@ impl StepKind {
             StepKind::Wait => "wait",
             StepKind::Queue => "queue",
             StepKind::Device => "device",
+            StepKind::NotPreempted => "not preempted",
+            StepKind::IrqsOff => "interrupts off",
             StepKind::Interval => "interval",
         }
     }
@@ -288,6 +308,10 @@ pub enum End {
     Handled,
     /// The device has done with the request.
     Completed,
+    /// The CPU has taken another task.
+    Switched,
+    /// Interrupts came through again.
+    IrqsOn,
     /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
     /// A program said so, by an event.
@@ -296,7 +320,7 @@ pub enum End {
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 8] = [
+    pub const ALL: [End; 10] = [
         End::Running,
         End::Blocked,
         End::Rewoken,
@@ -305,6 +329,8 @@ impl End {
         End::Acquired,
         End::Handled,
         End::Completed,
+        End::Switched,
+        End::IrqsOn,
     ];
 
     /// In one word.
@@ -319,6 +345,8 @@ impl End {
             End::Acquired => "acquired",
             End::Handled => "handled",
             End::Completed => "completed",
+            End::Switched => "switched",
+            End::IrqsOn => "irqs_on",
             End::Pending => "pending",
             End::Event => "event",
         }
@@ -336,6 +364,8 @@ impl End {
             6 => Some(End::Acquired),
             7 => Some(End::Handled),
             8 => Some(End::Completed),
+            9 => Some(End::Switched),
+            10 => Some(End::IrqsOn),
             _ => None,
         }
     }
@@ -353,6 +383,8 @@ impl End {
             End::Acquired => 6,
             End::Handled => 7,
             End::Completed => 8,
+            End::Switched => 9,
+            End::IrqsOn => 10,
         }
     }
 }
@@ -423,6 +455,9 @@ pub struct LateResponse {
     /// The request, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Box<BlockRequest>>,
+    /// The section, of the trackers `preemptoff` and `irqoff`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section: Option<Box<Section>>,
 }
 
 /// What has not ended after the timeout, while it is under way.

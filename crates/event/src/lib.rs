@@ -23,6 +23,7 @@ mod pattern;
 mod recording;
 mod recording_source;
 mod schema;
+mod section;
 mod source;
 mod switches;
 mod table;
@@ -51,6 +52,7 @@ pub use schema::{
     ClassId, Domain, EventClass, EventRef, FieldClass, Schema, StreamId, StreamInfo, Value, ValueBuffer,
     Values,
 };
+pub use section::Section;
 pub use source::{Item, Lost, TraceSource};
 pub use switches::SwitchSequence;
 pub use table::{

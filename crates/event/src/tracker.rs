@@ -24,11 +24,15 @@ pub enum Tracker {
     Softirq,
     /// From where a request to a block device is made until it is completed.
     Block,
+    /// From where a CPU is asked to take another task until it does.
+    Preemptoff,
+    /// From where a sample is due until interrupts let it through.
+    Irqoff,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 8] = [
+    pub const ALL: [Tracker; 10] = [
         Tracker::Response,
         Tracker::Wakeup,
         Tracker::Offcpu,
@@ -37,6 +41,8 @@ impl Tracker {
         Tracker::Irq,
         Tracker::Softirq,
         Tracker::Block,
+        Tracker::Preemptoff,
+        Tracker::Irqoff,
     ];
 
     /// As commands and traces have it.
@@ -51,6 +57,8 @@ impl Tracker {
             Tracker::Irq => "irq",
             Tracker::Softirq => "softirq",
             Tracker::Block => "block",
+            Tracker::Preemptoff => "preemptoff",
+            Tracker::Irqoff => "irqoff",
         }
     }
 
@@ -72,6 +80,8 @@ impl Tracker {
             Tracker::Irq => 6,
             Tracker::Softirq => 7,
             Tracker::Block => 8,
+            Tracker::Preemptoff => 9,
+            Tracker::Irqoff => 10,
         }
     }
 
@@ -90,7 +100,13 @@ impl Tracker {
     /// Whether it follows what a CPU does, whichever task it interrupts; a target then is a task that is interrupted.
     #[must_use]
     pub fn is_of_cpus(self) -> bool {
-        matches!(self, Tracker::Irq | Tracker::Softirq)
+        self.is_of_sections() || matches!(self, Tracker::Irq | Tracker::Softirq)
+    }
+
+    /// Whether it follows sections of the kernel in which a CPU cannot be had.
+    #[must_use]
+    pub fn is_of_sections(self) -> bool {
+        matches!(self, Tracker::Preemptoff | Tracker::Irqoff)
     }
 
     /// Whether it follows, where no target is named, whatever there is, and not only what tasks of user space do.

@@ -176,6 +176,7 @@ fn trigger() -> Vec<u8> {
         call: None,
         lock: None,
         block: None,
+        section: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

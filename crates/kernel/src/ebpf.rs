@@ -8,12 +8,14 @@
 mod instances;
 mod intervals;
 mod maps;
+mod samples;
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
-    BLOCK_START, DUMP_TASKS, NMI_PROGRAM, PROGRAMS, ProgramSpec, TEST_PROGRAM, is_for_benchmarks,
-    is_for_blocks, is_for_calls, is_for_expiry, is_for_locks, is_for_streams,
+    BLOCK_START, DUMP_TASKS, NEED_RESCHED, NMI_PROGRAM, PROGRAMS, ProgramSpec, RESCHED_ASKED, RESCHED_WOKEN,
+    SAMPLE, TEST_PROGRAM, is_for_benchmarks, is_for_blocks, is_for_calls, is_for_expiry, is_for_locks,
+    is_for_streams, is_for_tests,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -112,6 +114,10 @@ pub enum Follows {
     Softirqs,
     /// Requests to block devices, from where they are made until they are completed.
     Blocks,
+    /// From where a CPU is asked to take another task until it does.
+    PreemptOff,
+    /// How late samples come that are this many nanoseconds apart. All instances have the shortest time of them.
+    IrqOff(u64),
 }
 
 impl Follows {
@@ -127,6 +133,8 @@ impl Follows {
             Follows::Irqs => Tracker::Irq,
             Follows::Softirqs => Tracker::Softirq,
             Follows::Blocks => Tracker::Block,
+            Follows::PreemptOff => Tracker::Preemptoff,
+            Follows::IrqOff(_) => Tracker::Irqoff,
         }
     }
 }
@@ -224,6 +232,8 @@ pub struct EbpfPrograms {
     bank_cpus: Range<usize>,
     absent: Vec<&'static ProgramSpec>,
     started_ns: MonotonicNs,
+    /// The time between two samples.
+    sample_ns: u64,
 }
 
 /// The memory that the eBPF programs and this process share, for the readers.
@@ -310,6 +320,7 @@ impl EbpfPrograms {
             bank_cpus,
             absent,
             started_ns: MonotonicNs(0),
+            sample_ns: instances::sample_ns(&config.trackers),
         })
     }
 
@@ -322,6 +333,10 @@ impl EbpfPrograms {
         for program in self.object.progs_mut() {
             let name = program.name().to_string_lossy().into_owned();
             if !program.autoload() {
+                continue;
+            }
+            if name == SAMPLE {
+                self.links.extend(samples::attach(&program, self.sample_ns, &log)?);
                 continue;
             }
             let link = program
@@ -509,7 +524,19 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
             None if is_for_blocks(&name) => {
                 tracks(Tracker::Block) && (name != BLOCK_START || tracepoints.has(BLOCK_START))
             }
-            None => !is_for_benchmarks(&name) && !is_for_streams(&name) && !is_for_expiry(&name),
+            None if name == SAMPLE => tracks(Tracker::Irqoff),
+            None if RESCHED_ASKED.contains(&&*name) => {
+                tracks(Tracker::Preemptoff) && tracepoints.has(NEED_RESCHED)
+            }
+            None if RESCHED_WOKEN.contains(&&*name) => {
+                tracks(Tracker::Preemptoff) && !tracepoints.has(NEED_RESCHED)
+            }
+            None => {
+                !is_for_benchmarks(&name)
+                    && !is_for_streams(&name)
+                    && !is_for_expiry(&name)
+                    && !is_for_tests(&name)
+            }
         };
         let there = spec.is_none_or(|spec| tracepoints.has(spec.tracepoint));
         absent.extend(spec.filter(|_| asked_for && !there));

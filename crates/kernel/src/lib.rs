@@ -16,6 +16,7 @@ mod expiry;
 mod irqs;
 mod program_info;
 mod programs;
+mod spin;
 mod symbols;
 pub mod syscalls;
 mod tasks;
@@ -29,6 +30,7 @@ pub use ebpf::{
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
+pub use spin::{Spin, SpinKind};
 pub use symbols::KernelSymbols;
 pub use tasks::{kernel_stack, proc_comm, task_life};
 pub use waits::wait_in;

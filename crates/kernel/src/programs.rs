@@ -56,6 +56,15 @@ pub(crate) fn is_for_blocks(name: &str) -> bool {
 /// The one of these that the kernel may not have (before Linux 6.5); its name is that of the tracepoint.
 pub(crate) const BLOCK_START: &str = "block_io_start";
 
+/// The tracepoint that says that a CPU is asked to take another task (Linux 6.16).
+pub(crate) const NEED_RESCHED: &str = "sched_set_need_resched_tp";
+/// The eBPF programs of the tracker `preemptoff` where the kernel has that tracepoint, and where it does not.
+pub(crate) const RESCHED_ASKED: [&str; 2] = ["resched_asked", "resched_over"];
+/// See [`RESCHED_ASKED`].
+pub(crate) const RESCHED_WOKEN: [&str; 2] = ["resched_woken", "resched_born"];
+/// The eBPF program of the tracker `irqoff`, for the event `cpu-clock` of each CPU.
+pub(crate) const SAMPLE: &str = "irqoff_sample";
+
 /// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION
@@ -63,6 +72,11 @@ pub(crate) fn is_for_streams(name: &str) -> bool {
 
 /// The eBPF program that tests load in addition, which the kernel has to skip: `test_miss` (bpf/tools/test.bpf.h).
 pub(crate) const TEST_PROGRAM: &str = "test_miss";
+
+/// Those that tests load by their names.
+pub(crate) fn is_for_tests(name: &str) -> bool {
+    name.starts_with("test_")
+}
 
 /// eBPF programs and maps that only benchmarks use.
 pub(crate) fn is_for_benchmarks(name: &str) -> bool {

@@ -6,7 +6,7 @@ use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
     BlockOperation, BlockRequest, CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse,
-    LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid, Priority, Step, StepKind,
+    LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid, Priority, Section, Step, StepKind,
     SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
@@ -93,6 +93,7 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         call: (tracker == Tracker::Syscall).then(|| Box::new(system_call(&values, result, chain.origin.id))),
         lock: (tracker == Tracker::Lock).then(|| Box::new(lock_wait(&values, result))),
         block: (tracker == Tracker::Block).then(|| Box::new(block_request(&values, result))),
+        section: tracker.is_of_sections().then(|| Box::new(section(&values, result))),
         chain,
         events: None,
     })
@@ -138,6 +139,15 @@ fn lock_wait(values: &[u64; VALUES], result: Option<i64>) -> LockWait {
         callers: callers.map(|address| format!("{address:#x}")).collect(),
         call: None,
         result,
+    }
+}
+
+/// The places are addresses, as those of [`lock_wait`].
+fn section(values: &[u64; VALUES], resolution: Option<i64>) -> Section {
+    let stack = values.iter().take_while(|address| **address != 0);
+    Section {
+        stack: stack.map(|address| format!("{address:#x}")).collect(),
+        resolution_ns: resolution.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0),
     }
 }
 
@@ -188,6 +198,7 @@ pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<Late
         call,
         lock,
         block: None,
+        section: None,
     })
 }
 
@@ -223,6 +234,7 @@ pub fn pending_request(words: &[u64], now: MonotonicNs) -> Option<LateResponse> 
         call: None,
         lock: None,
         block: Some(Box::new(block_request(&values(f, offset_of!(abi::rts_request, values)), None))),
+        section: None,
     })
 }
 

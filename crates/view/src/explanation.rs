@@ -3,9 +3,9 @@
 
 use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
-use crate::label::{actor_label, label_of, short_thread, thread_label};
+use crate::label::{actor_label, clean, label_of, short_thread, thread_label};
 use crate::late::{end_words, event_words, on_cpu, tracker_noun};
-use crate::lock::{callers_line, ended_label, lock_label};
+use crate::lock::{callers_line, ended_label, function, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::explain::{
@@ -40,6 +40,10 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
     }
     if let Some(lock) = explanation.lock.as_ref().filter(|lock| !lock.callers.is_empty()) {
         text.push_str(&style.wrap(&format!("wanted by: {}", callers_line(lock)), 2, 4));
+    }
+    if let Some(section) = explanation.section.as_ref().filter(|section| !section.stack.is_empty()) {
+        let places: Vec<&str> = section.stack.iter().map(|place| function(place)).collect();
+        text.push_str(&style.wrap(&format!("ended in: {}", clean(&places.join(" < "))), 2, 4));
     }
     // Of a time off a CPU that an interrupt ended, that is said of the wait.
     let is_said = explanation.woken_by.is_none() && !explanation.waits.is_empty();
@@ -81,6 +85,11 @@ fn from_where(explanation: &Explanation) -> String {
             Some(block) => format!("{}: {}", block_label(block), status_label(block)),
             None => String::new(),
         },
+        Tracker::Preemptoff => format!("until {origin} had it"),
+        Tracker::Irqoff => match explanation.section.as_ref().and_then(|section| section.resolution_ns) {
+            Some(ns) => format!("at least; {} more at most", duration_text(ns)),
+            None => String::new(),
+        },
         Tracker::Irq | Tracker::Softirq if explanation.thread.tid == Tid(0) => "the CPU was idle".to_owned(),
         Tracker::Irq | Tracker::Softirq => format!("{} was interrupted", thread_label(&explanation.thread)),
         Tracker::Lock => match &explanation.lock {
@@ -94,11 +103,15 @@ fn head(explanation: &Explanation, style: Style) -> String {
     let what = match explanation.tracker {
         _ if explanation.events.is_some() => "interval",
         Tracker::Offcpu => "off its CPU for",
+        Tracker::Preemptoff => "kept its CPU for",
+        Tracker::Irqoff => "interrupts off for",
         other => tracker_noun(other),
     };
     // A handler is nobody's.
     let who = match &explanation.origin.actor {
-        Some(handler) if explanation.tracker.is_of_cpus() => actor_label(handler),
+        Some(handler) if matches!(explanation.tracker, Tracker::Irq | Tracker::Softirq) => {
+            actor_label(handler)
+        }
         _ => thread_label(&explanation.thread),
     };
     let line = format!(
@@ -270,6 +283,10 @@ fn culprit_lines(explanation: &Explanation, style: Style) -> String {
 
 /// Whether the scheduler was right: smaller numbers are higher priorities. Both are named, since "its" could be either's.
 fn rank(culprit: &Thread, target: &Thread) -> String {
+    // Of a section it is the culprit itself.
+    if culprit.tid == target.tid {
+        return String::new();
+    }
     let (Some(one), Some(two)) = (culprit.prio, target.prio) else { return String::new() };
     let (is, than) = match one.cmp(&two) {
         std::cmp::Ordering::Less => ("more urgent", "than"),
@@ -318,6 +335,8 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::Wait => format!("while {} waited {}", short_thread(&explanation.thread), step.wait.words()),
         StepKind::Queue => "while the request was queued".to_owned(),
         StepKind::Device => "while the device had the request".to_owned(),
+        StepKind::NotPreempted => "while the CPU was asked for".to_owned(),
+        StepKind::IrqsOff => "while an interrupt was due".to_owned(),
         StepKind::More => "in further steps".to_owned(),
         StepKind::Interval => "while nothing was recorded".to_owned(),
     }

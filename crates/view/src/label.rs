@@ -73,10 +73,14 @@ pub fn origin_label(origin: &Origin, names: &Names) -> String {
         OriginKind::Syscall => format!("system call {}", origin.id),
         OriginKind::Lock => "a lock".to_owned(),
         OriginKind::Block => "a block request".to_owned(),
-        OriginKind::Task | OriginKind::Event => match names.comm(Tid(origin.id), origin.time_ns) {
-            Some(comm) => format!("{comm}/{}", origin.id),
-            None => format!("thread {}", origin.id),
-        },
+        OriginKind::IrqsOff => "interrupts off".to_owned(),
+        OriginKind::Resched if origin.id == 0 => "the idle thread".to_owned(),
+        OriginKind::Task | OriginKind::Event | OriginKind::Resched => {
+            match names.comm(Tid(origin.id), origin.time_ns) {
+                Some(comm) => format!("{comm}/{}", origin.id),
+                None => format!("thread {}", origin.id),
+            }
+        }
     }
 }
 

@@ -26,6 +26,9 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         let (name, time) = (step_words(step), duration_text(step.duration_ns));
         format!(", mostly {name} {time} ({})", share_text(permille))
     });
+    if late.tracker.is_of_sections() {
+        return section_line(late, names, &time, style);
+    }
     if late.tracker.is_of_cpus() {
         return handler_line(late, names, &time, &mostly, style);
     }
@@ -70,6 +73,32 @@ fn handler_line(late: &LateResponse, names: &Names, time: &str, mostly: &str, st
         late.cpu,
         duration_text(late.response_ns()),
         duration_text(late.threshold_ns),
+    )
+}
+
+/// `LATE preemptoff on cpu 1: 5.002 ms > 1 ms, dd/1234 went on, ended in cond_resched, then control/1235 had the CPU`.
+fn section_line(late: &LateResponse, names: &Names, time: &str, style: Style) -> String {
+    let section = late.section.as_deref();
+    let (least, most) = match section.and_then(|section| section.resolution_ns) {
+        Some(ns) => ("at least ", format!(" ({} more at most)", duration_text(ns))),
+        None => ("", String::new()),
+    };
+    let did = if late.tracker == Tracker::Irqoff { "was current" } else { "went on" };
+    let place = section.and_then(|section| section.stack.first());
+    let place = place.map_or(String::new(), |place| format!(", ended in {}", function(place)));
+    let next = match late.tracker {
+        Tracker::Preemptoff => format!(", then {} had the CPU", origin_label(&late.chain.origin, names)),
+        _ => String::new(),
+    };
+    format!(
+        "{time}{}{} on cpu {}: {least}{} > {}{most}, {}/{} {did}{place}{next}",
+        style.alarm("LATE"),
+        tracker_word(late.tracker),
+        late.cpu,
+        duration_text(late.response_ns()),
+        duration_text(late.threshold_ns),
+        late.comm,
+        late.tid,
     )
 }
 
@@ -138,6 +167,8 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Irq => " irq",
         Tracker::Softirq => " softirq",
         Tracker::Block => " block",
+        Tracker::Preemptoff => " preemptoff",
+        Tracker::Irqoff => " irqoff",
     }
 }
 
@@ -152,6 +183,8 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Irq => "interrupt's handler",
         Tracker::Softirq => "softirq",
         Tracker::Block => "block request",
+        Tracker::Preemptoff => "wait for a CPU to be given away",
+        Tracker::Irqoff => "section with interrupts off",
     }
 }
 
@@ -166,6 +199,8 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Irq => "handlers of interrupts",
         Tracker::Softirq => "softirqs",
         Tracker::Block => "block requests",
+        Tracker::Preemptoff => "waits for a CPU to be given away",
+        Tracker::Irqoff => "samples",
     }
 }
 
@@ -196,6 +231,8 @@ pub(crate) fn end_words(end: End) -> &'static str {
         End::Acquired => "the lock",
         End::Handled => "its exit",
         End::Completed => "its completion",
+        End::Switched => "the switch",
+        End::IrqsOn => "the next interrupt",
         End::Pending => "the end of the watch",
         End::Event => "an event",
     }

@@ -47,6 +47,8 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Lock, _) => format!("waits for locks of the kernel, limit {limit}"),
             (Tracker::Irq, _) => format!("handlers of interrupts, limit {limit}"),
             (Tracker::Block, _) => format!("block requests, limit {limit}"),
+            (Tracker::Preemptoff, _) => format!("CPUs that are not given away, limit {limit}"),
+            (Tracker::Irqoff, _) => format!("interrupts off, limit {limit}"),
             (Tracker::Softirq, _) => format!("softirqs from raise to exit, limit {limit}"),
         }
     };

@@ -123,6 +123,7 @@ mod tests {
             call: None,
             lock: None,
             block: None,
+            section: None,
         }
     }
 

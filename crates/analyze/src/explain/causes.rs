@@ -105,6 +105,7 @@ impl Explainer<'_> {
             StepKind::Wait => self.cycle_wait(at, tally),
             StepKind::Queue => tally.add(CauseKind::Queue, None, at.step.duration_ns),
             StepKind::Device => tally.add(CauseKind::Device, None, at.step.duration_ns),
+            StepKind::NotPreempted | StepKind::IrqsOff => self.section(at, tally),
             StepKind::Interval => tally.unknown(Note::PlaceUnknown, at.step.duration_ns),
         }
     }
@@ -279,6 +280,28 @@ impl Explainer<'_> {
                     tally.add(kind, actor, ns);
                 }
                 (_, Some((kind, actor))) => tally.add(kind, actor, ns),
+                _ => tally.unknown(Self::not_recorded(cpu, &segment), ns),
+            }
+        }
+    }
+
+    /// A CPU that could not be had: the thread that was current had it, but for the handlers that came in between. Where interrupts were kept out
+    /// and the thread was not in the kernel, nobody there did that.
+    fn section(&self, at: &PlacedStep<'_>, tally: &mut Tally) {
+        let cpu = at.step.cpu;
+        let in_kernel = at.late.section.as_ref().is_some_and(|section| !section.stack.is_empty());
+        let is_known = in_kernel || at.step.kind == StepKind::NotPreempted;
+        for segment in self.timeline.slice(cpu, at.from, at.to) {
+            let ns = segment.duration_ns();
+            match (segment.what, self.interference(segment.what)) {
+                (_, Some((kind, actor))) => tally.add(kind, actor, ns),
+                (Activity::Thread(tid), _) if is_known => {
+                    tally.add(CauseKind::BlockingThread, Some(self.thread_actor(tid, segment.from)), ns);
+                }
+                (Activity::Thread(tid), _) => {
+                    let current = self.thread_actor(tid, segment.from);
+                    tally.unknown(Note::NotTaken { cpu, current, time_ns: ns }, ns);
+                }
                 _ => tally.unknown(Self::not_recorded(cpu, &segment), ns),
             }
         }

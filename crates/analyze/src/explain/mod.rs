@@ -109,6 +109,7 @@ impl<'a> Explainer<'a> {
             call: late.call.clone(),
             lock: late.lock.clone(),
             block: late.block.clone(),
+            section: late.section.clone(),
             steps,
         }
     }
@@ -139,6 +140,7 @@ impl<'a> Explainer<'a> {
             call: None,
             lock: None,
             block: None,
+            section: None,
         }
     }
 
@@ -198,11 +200,11 @@ impl<'a> Explainer<'a> {
             OriginKind::Irq => Some(self.irq_actor(Irq(id))),
             OriginKind::Vector => VectorKind::from_number(id).map(|vector| Actor::Vector { vector }),
             OriginKind::Softirq => Some(Actor::Softirq { vec: id }),
-            OriginKind::Task | OriginKind::OffCpu | OriginKind::Event => {
+            OriginKind::Task | OriginKind::OffCpu | OriginKind::Event | OriginKind::Resched => {
                 Some(self.thread_actor(Tid(id), time))
             }
             // The call or the lock stands in the explanation itself.
-            OriginKind::Syscall | OriginKind::Lock | OriginKind::Block => None,
+            OriginKind::Syscall | OriginKind::Lock | OriginKind::Block | OriginKind::IrqsOff => None,
         }
     }
 
@@ -234,6 +236,8 @@ impl<'a> Explainer<'a> {
             | StepKind::WorkWait
             | StepKind::LockWait
             | StepKind::HiddenSwitch
+            | StepKind::NotPreempted
+            | StepKind::IrqsOff
             | StepKind::Interval => Some(self.thread_actor(Tid(id), at.from)),
             StepKind::Wait => {
                 Some(Tid(id)).filter(|tid| *tid != Tid(0)).map(|tid| self.thread_actor(tid, at.to))

@@ -640,6 +640,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
         call: None,
         lock: None,
         block: None,
+        section: None,
     };
     Explainer::new(recording).explain(&late)
 }

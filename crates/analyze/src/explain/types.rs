@@ -3,7 +3,7 @@
 
 use rtscope_event::{
     BlockRequest, Comm, CpuId, End, EventSpan, Irq, LockWait, Loss, MonotonicNs, OriginKind, Pid, Policy,
-    Priority, StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
+    Priority, Section, StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -445,6 +445,9 @@ pub struct Explanation {
     /// The request, of the tracker of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<Box<BlockRequest>>,
+    /// The section, of the trackers of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub section: Option<Box<Section>>,
 }
 
 impl Explanation {

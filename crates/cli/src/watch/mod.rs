@@ -3,7 +3,7 @@
 
 pub mod report;
 
-use crate::args::{EndArg, ResponseOptions, SyscallOptions, WatchOptions};
+use crate::args::{EndArg, IrqoffOptions, ResponseOptions, SyscallOptions, WatchOptions};
 use crate::exit::Failure;
 use crate::stop;
 use report::Report;
@@ -39,6 +39,13 @@ pub fn tracker(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
 pub fn syscalls(options: SyscallOptions) -> Result<(), Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
     run(WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
+}
+
+/// Sections with interrupts off.
+pub fn irqs_off(options: IrqoffOptions) -> Result<(), Failure> {
+    let settings = WatchSettings::of(options.watch.threshold.0);
+    let sample_ns = options.period.map(|period| period.0);
+    run(WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
 }
 
 fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {

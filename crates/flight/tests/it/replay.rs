@@ -57,6 +57,8 @@ fn pure_config(name: Option<&str>, end: End) -> Config {
         | End::Acquired
         | End::Handled
         | End::Completed
+        | End::Switched
+        | End::IrqsOn
         | End::Pending
         | End::Event => EndCondition::Blocked,
     };

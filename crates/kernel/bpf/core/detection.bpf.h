@@ -32,6 +32,8 @@ struct ended {
 	__s64 result;
 	/* The task is the one that made this request, whatever is current; NULL: the task that is given beside this. */
 	const struct rts_request *request;
+	/* Where in the kernel it ends is of interest: the context of this program. Only a report pays for the walk up the stack. */
+	void *stack_of;
 };
 
 /* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
@@ -80,6 +82,8 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 		__builtin_memcpy(late->values, ended->values, sizeof(late->values));
 	else
 		__builtin_memset(late->values, 0, sizeof(late->values));
+	if (ended->stack_of)
+		bpf_get_stack(ended->stack_of, late->values, sizeof(late->values), 0);
 	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;

@@ -38,6 +38,7 @@ enum bpf_map_type_used {
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct thread_info {
+	unsigned long flags;
 	__u32 cpu;
 	__u32 status; /* x86 */
 };
@@ -55,6 +56,10 @@ struct task_struct {
 	unsigned short migration_disabled;
 	struct task_struct *real_parent;
 	char comm[16];
+};
+
+struct rq {
+	struct task_struct *curr;
 };
 
 /* The registers of a system call, as each architecture hands over its arguments. */

@@ -78,6 +78,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	       });
 	if (config.track)
 		track_switch(&here, preempt, prev, next, prev_state, waits);
+	preemptoff_on_switch(ctx, &here, prev, next);
 	return 0;
 }
 

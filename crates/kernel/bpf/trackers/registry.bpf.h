@@ -7,6 +7,8 @@
 
 #include "trackers/block.bpf.h"
 #include "trackers/intervals.bpf.h"
+#include "trackers/irqoff.bpf.h"
+#include "trackers/preemptoff.bpf.h"
 #include "trackers/response/interrupts.bpf.h"
 #include "trackers/response/softirqs.bpf.h"
 #include "trackers/response/switch.bpf.h"

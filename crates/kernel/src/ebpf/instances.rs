@@ -16,6 +16,7 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         )));
     }
     values.track = u8::from(!trackers.is_empty());
+    values.sample_ns = sample_ns(trackers);
     // Counters that belong to no instance have a place where no tracker runs, too.
     values.instances_len = trackers.len().max(1) as u8;
     values.set_mask = if trackers.is_empty() { 0 } else { task_sets() as u32 - 1 };
@@ -51,6 +52,15 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         ));
     }
     store_responses(values, first)
+}
+
+/// The time between two samples: the shortest that is wanted; 0: none are.
+pub(super) fn sample_ns(trackers: &[TrackerConfig]) -> u64 {
+    let wanted = trackers.iter().filter_map(|tracker| match tracker.follows {
+        Follows::IrqOff(sample_ns) => Some(sample_ns),
+        _ => None,
+    });
+    wanted.min().unwrap_or(0)
 }
 
 /// The trackers of intervals that run, each once.

@@ -49,7 +49,7 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
                 bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
             }
         }
-        "controls" | "cpu_states" | "late_rings" => MapSize::Entries(cpus),
+        "controls" | "cpu_states" | "late_rings" | "reschedules" => MapSize::Entries(cpus),
         "stats" => MapSize::Entries(cpus.saturating_mul(instances)),
         "intervals" => MapSize::Entries((sets * TASK_WAYS as u32 * kinds).max(1)),
         "tasks" if tracks => MapSize::Entries(sets),
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn maps_have_an_entry_for_each_of_4096_cpus() {
-        for name in ["controls", "cpu_states", "stats", "late_rings"] {
+        for name in ["controls", "cpu_states", "stats", "late_rings", "reschedules"] {
             assert_eq!(of_4096_cpus(name), Some(MapSize::Entries(4096)), "{name}");
         }
         let bytes = BankImage::bytes(1 << 20) as u32;

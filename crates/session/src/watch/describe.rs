@@ -3,7 +3,7 @@
 
 use super::calls::CallNames;
 use crate::devices;
-use rtscope_event::{LateResponse, LockWait};
+use rtscope_event::{LateResponse, LockWait, Section};
 use rtscope_kernel::KernelSymbols;
 
 /// Of this machine. What is not needed is not read.
@@ -32,6 +32,9 @@ impl Describer {
             lock.call = self.calls.name(late.chain.origin.id);
             name_lock(lock, self.symbols.get_or_insert_with(KernelSymbols::read));
         }
+        if let Some(section) = &mut late.section {
+            name_section(section, self.symbols.get_or_insert_with(KernelSymbols::read));
+        }
     }
 }
 
@@ -41,9 +44,20 @@ fn name_lock(lock: &mut LockWait, symbols: &KernelSymbols) {
         0 => name.to_owned(),
         _ => format!("{name}+{offset:#x}"),
     });
-    let address = |text: &String| text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let named = lock.callers.iter().map(|text| address(text).map_or(text.clone(), |at| symbols.label(at)));
+    let named = lock.callers.iter().map(|text| place(text, symbols));
     lock.callers = named.skip_while(|place| is_the_locks_own(place)).collect();
+}
+
+/// The same of the stack at its end: of a switch, from who called the scheduler on.
+fn name_section(section: &mut Section, symbols: &KernelSymbols) {
+    let named: Vec<String> = section.stack.iter().map(|text| place(text, symbols)).collect();
+    let scheduler = named.iter().position(|place| place.starts_with("__schedule+"));
+    section.stack = named.into_iter().skip(scheduler.map_or(0, |at| at + 1)).collect();
+}
+
+fn place(text: &str, symbols: &KernelSymbols) -> String {
+    let address = text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    address.map_or_else(|| text.to_owned(), |at| symbols.label(at))
 }
 
 /// A function of the tracepoint or of the lock itself, between its user and the place at which it is said to be waited for.

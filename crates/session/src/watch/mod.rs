@@ -16,6 +16,7 @@ mod numbered;
 mod observable;
 mod pending;
 mod plan;
+mod samples;
 mod settings;
 pub mod spans;
 pub mod state;

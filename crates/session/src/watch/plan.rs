@@ -3,6 +3,7 @@
 
 use super::calls;
 use super::numbered::Numbered;
+use super::samples;
 use super::settings::{ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
@@ -225,6 +226,7 @@ fn trackers(
     responses: &ResponseConfig,
 ) -> Result<Vec<TrackerConfig>, Failure> {
     let calls = calls::chosen(&settings.calls)?;
+    let sample_ns = samples::period_ns(settings)?;
     let wanted =
         std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
     let config = |(tracker, threshold_ns)| TrackerConfig {
@@ -240,6 +242,8 @@ fn trackers(
             Tracker::Irq => Follows::Irqs,
             Tracker::Softirq => Follows::Softirqs,
             Tracker::Block => Follows::Blocks,
+            Tracker::Preemptoff => Follows::PreemptOff,
+            Tracker::Irqoff => Follows::IrqOff(sample_ns),
         },
     };
     Ok(wanted.map(config).collect())

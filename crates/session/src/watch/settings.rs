@@ -22,6 +22,8 @@ pub struct WatchSettings {
     /// Which system calls [`Tracker::Syscall`] follows: names with `*` and `?`, and `!` before those that are not meant. Empty: all but
     /// those in which threads wait for others or for time.
     pub calls: Vec<String>,
+    /// [`Tracker::Irqoff`]: the time between two samples. `None`: half of the shortest limit, from 50 us to 1 ms.
+    pub sample_ns: Option<u64>,
     /// What is followed at the same time, of the same tasks, each with a limit of its own.
     pub also: Vec<(Tracker, u64)>,
     /// Tasks with this name (with `*` and `?`).
@@ -77,6 +79,7 @@ impl WatchSettings {
             tracker: Tracker::Response,
             threshold_ns,
             calls: Vec::new(),
+            sample_ns: None,
             also: Vec::new(),
             task: None,
             pid: None,

@@ -218,6 +218,8 @@ fn has_thread(step: &Step) -> bool {
         | StepKind::WorkWait
         | StepKind::LockWait
         | StepKind::HiddenSwitch
+        | StepKind::NotPreempted
+        | StepKind::IrqsOff
         | StepKind::Interval => true,
         StepKind::Wait => step.id != 0,
         StepKind::SoftirqWait

@@ -42,6 +42,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         call: None,
         lock: None,
         block: None,
+        section: None,
     }
 }
 

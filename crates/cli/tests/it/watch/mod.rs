@@ -10,6 +10,7 @@ mod ends;
 mod evidence;
 mod handlers;
 mod locks;
+mod sections;
 mod soak;
 mod spans;
 mod state;

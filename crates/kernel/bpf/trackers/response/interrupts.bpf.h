@@ -6,6 +6,7 @@
 #define RTSCOPE_RESPONSE_INTERRUPTS_BPF_H
 
 #include "trackers/irq.bpf.h"
+#include "trackers/irqoff.bpf.h"
 #include "trackers/response/context.bpf.h"
 
 static __always_inline void track_irq_entry(struct here *here, __u32 irq)
@@ -17,6 +18,7 @@ static __always_inline void track_irq_entry(struct here *here, __u32 irq)
 	state->in = (state->in & ~(IN_IRQ_LINGER | IN_HRTIMER)) | IN_IRQ;
 	state->irq = irq;
 	state->irq_ns = now(here);
+	irqoff_on_through(here, state);
 }
 
 static __always_inline void track_irq_exit(struct here *here, __u32 irq, __s32 ret)
@@ -64,6 +66,7 @@ static __always_inline void track_vector_entry(struct here *here, __u32 kind)
 	state->vector_kind = kind;
 	state->vector_ns = now(here);
 	state->vector_has_chain = false;
+	irqoff_on_through(here, state);
 	if ((call || kind == RTS_VECTOR_RESCHEDULE) && state->ipi[call].state == 2)
 		take_ipi(here, state, call);
 }

@@ -57,6 +57,17 @@ struct softirq_slot {
 	struct rts_chain chain;
 };
 
+/* Of the tracker `irqoff`, see there. */
+struct sample_clock {
+	__u64 due_ns; /* when the next sample is; 0: none has come yet */
+	__u64 least_ns;
+	/* When an interrupt was last let through, and the one before; or the CPU left the idle task. */
+	__u64 through_ns, before_ns;
+	/* The first one since the sample was due, and the last one before that; 0: none was. */
+	__u64 first_ns, first_before_ns;
+	__u32 samples, pad;
+};
+
 struct cpu_state {
 	__u32 in;	    /* which contexts are open: IN_... */
 	__u32 current_tid;  /* 0: idle or not known yet */
@@ -78,6 +89,7 @@ struct cpu_state {
 	__u32 softirqs_raised, softirqs_batch, softirqs_again;
 	__u32 pad2;
 	__u64 raised_ns[SOFTIRQS], again_ns[SOFTIRQS];
+	struct sample_clock samples;
 	struct rts_chain scratch; /* for a merge, and where a handler ends; used with interrupts off */
 	struct ipi_chain ipi[2];  /* reschedule, function call */
 };

@@ -6,6 +6,7 @@
 #define RTSCOPE_RESPONSE_SWITCH_BPF_H
 
 #include "trackers/intervals.bpf.h"
+#include "trackers/irqoff.bpf.h"
 #include "trackers/response/cycle.bpf.h"
 #include "trackers/response/softirqs.bpf.h"
 #include "trackers/response/tasks.bpf.h"
@@ -203,6 +204,8 @@ static __always_inline void track_switch(struct here *here, bool preempt, struct
 	if (!state)
 		return;
 	heal(here, state, prev->pid, blocked);
+	if (!prev->pid)
+		irqoff_on_through(here, state);
 	if (prev_state & TASK_STATE_INTERRUPTIBLE)
 		waits |= WAIT_INTERRUPTIBLE;
 	track_leave(here, state, prev, sched, blocked && prev_state & TASK_STATE_DEAD, waits);

@@ -270,6 +270,7 @@ impl SpanTracker {
             call: None,
             lock: None,
             block: None,
+            section: None,
         }
     }
 

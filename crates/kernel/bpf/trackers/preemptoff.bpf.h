@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The tracker `preemptoff`: from where a CPU is asked to take another task (need_resched) until it does. In between, the task that is current goes
+ * on: with preemption off, or, where the kernel is built that way, because the kernel is not preempted at all.
+ *
+ * A detection names the task that went on, and begins with the one that then got the CPU. The idle task is not followed: leaving a deep sleep
+ * is not a section that somebody wrote. Nor are requests that may wait for the next tick (PREEMPT_LAZY).
+ */
+#ifndef RTSCOPE_TRACKERS_PREEMPTOFF_BPF_H
+#define RTSCOPE_TRACKERS_PREEMPTOFF_BPF_H
+
+#include "trackers/irq.bpf.h"
+
+/*
+ * What a CPU is asked for. Written under the lock of that CPU's run queue, or on it with interrupts off; so are its switches. Other CPUs write it,
+ * so it has a cache line of its own.
+ */
+struct resched {
+	__u64 asked_ns; /* 0: for nothing */
+	__u32 tid;	/* the task that was current */
+	__u32 woken;	/* for whom; 0: that is not known */
+	__u64 pad[6];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__type(key, __u32);
+	__type(value, struct resched);
+	__uint(max_entries, 1); /* CPUs */
+} reschedules SEC(".maps");
+
+/*
+ * The number of the flag for an urgent request (TIF_NEED_RESCHED) + 1, once it is known; before that, one that was seen. It is another one in
+ * each kernel and not in its type information. The idle task is never asked lazily; and of two numbers, the lower one is the urgent.
+ */
+struct {
+	__u32 urgent, seen;
+} resched_flag SEC(".data.resched");
+
+static __always_inline bool is_urgent(__u32 tid, __u32 flag)
+{
+	__u32 number = flag + 1;
+
+	if (resched_flag.urgent)
+		return resched_flag.urgent == number;
+	if (!tid || number < resched_flag.seen)
+		resched_flag.urgent = number;
+	else if (resched_flag.seen && number > resched_flag.seen)
+		resched_flag.urgent = resched_flag.seen;
+	else
+		resched_flag.seen = number;
+	return resched_flag.urgent == number;
+}
+
+/* The first request counts: those that follow it ask for the same. */
+static __always_inline void preemptoff_on_request(__u32 cpu, __u32 tid, __u32 woken)
+{
+	struct resched *asked = bpf_map_lookup_elem(&reschedules, &cpu);
+
+	if (!asked || !tid || (asked->asked_ns && asked->tid == tid))
+		return;
+	asked->tid = tid;
+	asked->woken = woken;
+	asked->asked_ns = bpf_ktime_get_ns();
+}
+
+/* The scheduler has been asked and lets the current task go on: nobody waits. */
+static __always_inline void preemptoff_on_no_switch(__u32 cpu)
+{
+	struct resched *asked = bpf_map_lookup_elem(&reschedules, &cpu);
+
+	if (asked)
+		asked->asked_ns = 0;
+}
+
+/* With interrupts off: so the CPU's scratch is free. */
+static __noinline int preemptoff_ends(void *ctx, struct here *here, struct resched *asked, struct task_struct *prev,
+				      struct task_struct *next)
+{
+	struct ended ended = {
+		.tracker = RTS_TRACKER_PREEMPTOFF, .end = RTS_END_SWITCHED, .cpu = here->cpu, .stack_of = ctx
+	};
+	struct cpu_state *state = state_of(here->cpu);
+	__u64 asked_ns = asked->asked_ns;
+
+	asked->asked_ns = 0;
+	if (!state || asked->tid != (__u32)prev->pid || (asked->woken && asked->woken != (__u32)next->pid))
+		return 0;
+	ended.targets = instances_here(RTS_TRACKER_PREEMPTOFF, prev->pid);
+	if (!ended.targets)
+		return 0;
+	begin(&state->scratch, RTS_ORIGIN_RESCHED, next->pid, here->cpu, asked_ns);
+	push(here, &state->scratch, RTS_STEP_NOT_PREEMPTED, prev->pid, now(here));
+	detect_ended(here, &state->scratch, prev, RTS_TRACKER_PREEMPTOFF, &ended);
+	return 0;
+}
+
+static __always_inline void preemptoff_on_switch(void *ctx, struct here *here, struct task_struct *prev,
+						 struct task_struct *next)
+{
+	struct resched *asked;
+
+	if (!config.of_tracker[RTS_TRACKER_PREEMPTOFF])
+		return;
+	asked = bpf_map_lookup_elem(&reschedules, &here->cpu);
+	if (asked && asked->asked_ns)
+		preemptoff_ends(ctx, here, asked, prev, next);
+}
+
+#endif
