@@ -9,7 +9,7 @@ pub struct Section {
     /// Where in the kernel it ended, `function+0xoffset`, the innermost first; an address where the name is not known. Empty: in the program itself,
     /// or the kernel did not say.
     pub stack: Vec<String>,
-    /// It was longer than is reported, by less than this. `None`: the time is exact.
+    /// The time between two samples: it may have been so much longer than is reported. `None`: the time is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution_ns: Option<u64>,
 }

@@ -468,6 +468,25 @@ impl EbpfPrograms {
         Ok(self.section(".data.paths", size_of::<u64>())?.load(0))
     }
 
+    /// What the trackers did not see, in sentences: to be asked at the end.
+    #[must_use]
+    pub fn blind_spots(&self) -> Vec<String> {
+        let is_loaded =
+            |program: libbpf_rs::Program<'_>| program.autoload() && program.name() == RESCHED_ASKED[0];
+        // `resched_flag` in bpf/trackers/preemptoff.bpf.h: its first word.
+        let is_known = |section: SharedMemory| section.load(0) as u32 != 0;
+        let blind = self.object.progs().any(is_loaded)
+            && !self.section(".data.resched", size_of::<u64>()).is_ok_and(is_known);
+        let text = "preemptoff: which of the kernel's requests are urgent could not be seen, since no CPU was idle for a moment: none were followed";
+        if blind { vec![text.to_string()] } else { Vec::new() }
+    }
+
+    /// How far apart the samples of the tracker `irqoff` are; `None`: there are none.
+    #[must_use]
+    pub fn sample_ns(&self) -> Option<u64> {
+        (self.sample_ns > 0).then_some(self.sample_ns)
+    }
+
     /// How often each eBPF program was skipped because it was running already; `None` where the kernel does not say.
     #[must_use]
     pub fn recursion_misses(&self) -> Vec<(String, Option<u64>)> {

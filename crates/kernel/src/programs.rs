@@ -61,7 +61,7 @@ pub(crate) const NEED_RESCHED: &str = "sched_set_need_resched_tp";
 /// The eBPF programs of the tracker `preemptoff` where the kernel has that tracepoint, and where it does not.
 pub(crate) const RESCHED_ASKED: [&str; 2] = ["resched_asked", "resched_over"];
 /// See [`RESCHED_ASKED`].
-pub(crate) const RESCHED_WOKEN: [&str; 2] = ["resched_woken", "resched_born"];
+pub(crate) const RESCHED_WOKEN: [&str; 1] = ["resched_woken"];
 /// The eBPF program of the tracker `irqoff`, for the event `cpu-clock` of each CPU.
 pub(crate) const SAMPLE: &str = "irqoff_sample";
 

@@ -85,7 +85,14 @@ fn section_line(late: &LateResponse, names: &Names, time: &str, style: Style) ->
     };
     let did = if late.tracker == Tracker::Irqoff { "was current" } else { "went on" };
     let place = section.and_then(|section| section.stack.first());
-    let place = place.map_or(String::new(), |place| format!(", ended in {}", function(place)));
+    let place = match place {
+        Some(place) => format!(", ended in {}", function(place)),
+        // A program cannot keep interrupts out.
+        None if late.tracker == Tracker::Irqoff => {
+            ", in no function of the kernel: a handler, or a hypervisor, perhaps".to_owned()
+        }
+        None => String::new(),
+    };
     let next = match late.tracker {
         Tracker::Preemptoff => format!(", then {} had the CPU", origin_label(&late.chain.origin, names)),
         _ => String::new(),
@@ -244,5 +251,68 @@ fn step_words(step: &Step) -> String {
         StepKind::Wait => format!("waiting {}", step.wait.words()),
         StepKind::More => format!("its last {},", counted(step.id, "step", "steps")),
         kind => kind.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::{Chain, Comm, MonotonicNs, Pid, Priority, Section, Tid, WaitKind};
+
+    fn section(
+        tracker: Tracker,
+        origin: OriginKind,
+        stack: &[&str],
+        resolution_ns: Option<u64>,
+    ) -> LateResponse {
+        let origin = Origin { kind: origin, id: 7, cpu: CpuId(1), time_ns: MonotonicNs(1_000) };
+        let step =
+            Step { kind: StepKind::Run, id: 5, cpu: CpuId(1), duration_ns: 4_000_000, wait: WaitKind::None };
+        let chain = Chain { origin, steps: vec![step], merged: 0, others: Vec::new(), busy: false };
+        LateResponse {
+            tracker,
+            instance: 0,
+            sequence: 1,
+            cpu: CpuId(1),
+            end_ns: MonotonicNs(4_001_000),
+            end: End::Switched,
+            threshold_ns: 1_000_000,
+            tid: Tid(5),
+            pid: Pid(5),
+            prio: Priority(120),
+            comm: Comm::from_bytes(b"writer"),
+            snapshot: None,
+            chain,
+            events: None,
+            call: None,
+            lock: None,
+            block: None,
+            section: Some(Box::new(Section {
+                stack: stack.iter().map(|place| (*place).to_owned()).collect(),
+                resolution_ns,
+            })),
+        }
+    }
+
+    #[test]
+    fn a_section_says_who_kept_the_cpu_and_where_that_ended() {
+        let line = |late: &LateResponse| late_line(late, &Names::default(), None, Style::default());
+        let kept =
+            section(Tracker::Preemptoff, OriginKind::Resched, &["schedule+0x23", "vfs_write+0x2"], None);
+        assert_eq!(
+            line(&kept),
+            "LATE preemptoff on cpu 1: 4 ms > 1 ms, writer/5 went on, ended in schedule, then thread 7 had the CPU"
+        );
+        let off = section(Tracker::Irqoff, OriginKind::IrqsOff, &["unlock+0x1"], Some(100_000));
+        assert_eq!(
+            line(&off),
+            "LATE irqoff on cpu 1: at least 4 ms > 1 ms (100 us more at most), writer/5 was current, ended in unlock"
+        );
+        let elsewhere = section(Tracker::Irqoff, OriginKind::IrqsOff, &[], Some(100_000));
+        let said = line(&elsewhere);
+        assert!(
+            said.ends_with("in no function of the kernel: a handler, or a hypervisor, perhaps"),
+            "{said}"
+        );
     }
 }

@@ -27,6 +27,12 @@ impl Explainer<'_> {
         let [from, to] = [(ran.from, asked), (ran.to, switched)];
         let earlier = |(time, by_ns): (MonotonicNs, u64)| MonotonicNs(time.0.saturating_sub(by_ns));
         delayed.extend(self.woken_meanwhile(late.cpu, earlier(from), earlier(to)));
+        // Who then had the CPU may have waited for longer.
+        let next = Tid(late.chain.origin.id);
+        if late.tracker == Tracker::Preemptoff && delayed.iter().all(|one| one.thread.tid != next) {
+            let thread = self.thread(next, late.end_ns);
+            delayed.push(Delayed { thread, how: DelayedHow::Woken, time_ns: ran.step.duration_ns });
+        }
         delayed.sort_by_key(|one| std::cmp::Reverse(one.time_ns));
         delayed.truncate(MOST);
         delayed

@@ -34,6 +34,7 @@ struct ended {
 	const struct rts_request *request;
 	/* Where in the kernel it ends is of interest: the context of this program. Only a report pays for the walk up the stack. */
 	void *stack_of;
+	__u64 stack_skip; /* frames of ours */
 };
 
 /* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
@@ -83,7 +84,7 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	else
 		__builtin_memset(late->values, 0, sizeof(late->values));
 	if (ended->stack_of)
-		bpf_get_stack(ended->stack_of, late->values, sizeof(late->values), 0);
+		bpf_get_stack(ended->stack_of, late->values, sizeof(late->values), ended->stack_skip);
 	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;

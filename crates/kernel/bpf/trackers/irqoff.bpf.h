@@ -57,30 +57,59 @@ static __always_inline void irqoff_on_through(struct here *here, struct cpu_stat
 	} else if (!clock->first_ns && now(here) > clock->due_ns) {
 		clock->first_ns = now(here);
 		clock->first_before_ns = clock->through_ns;
+		clock->first_tid = state->current_tid;
 	}
 	clock->before_ns = clock->through_ns;
 	clock->through_ns = now(here);
 }
 
-/* Since when interrupts were off, and until when, as far as this sample tells. */
-static __always_inline __u64 off_since(struct here *here, struct cpu_state *state, __u64 *until_ns)
+/* A sample that was kept out comes with the first interrupt, or right after its handler. */
+#define TOGETHER_NS 100000
+
+struct section {
+	__u64 since_ns, until_ns;
+	bool is_known;
+};
+
+static __always_inline struct section section_of(__u64 due_ns, __u64 before_ns, __u64 until_ns)
+{
+	struct section section = { .since_ns = due_ns > before_ns ? due_ns : before_ns,
+				   .until_ns = until_ns,
+				   .is_known = true };
+
+	if (section.until_ns < section.since_ns)
+		section.until_ns = section.since_ns;
+	return section;
+}
+
+/*
+ * From when to when interrupts were off, as far as this sample tells: up to the first interrupt since it was due; or, where that was none of several
+ * that had waited, from the last one before its own. When the sample comes alone, long after the first, and was not kept out since: then the kernel had
+ * stopped the event, as it does where samples come too fast for its ticks (an idle CPU has none), and began anew.
+ */
+static __always_inline struct section section_before(struct here *here, struct cpu_state *state)
 {
 	struct sample_clock *clock = &state->samples;
-	__u64 due_ns = sample_due(clock, now(here));
-	__u64 before_ns = clock->first_before_ns;
+	__u64 due_ns = sample_due(clock, now(here)), first_ns = clock->first_ns;
+	/* The last one is the interrupt that brings this sample, where the kernel tells of its entry. */
+	__u64 before_ns = state->in & (IN_IRQ | IN_VECTOR) ? clock->before_ns : clock->through_ns;
+	__u64 together_ns = config.sample_ns / 2 < TOGETHER_NS ? config.sample_ns / 2 : TOGETHER_NS;
+	struct section last = section_of(due_ns, before_ns, now(here));
+	struct section first = section_of(due_ns, clock->first_before_ns, first_ns);
+	struct section unknown = { .is_known = false };
 
-	*until_ns = clock->first_ns;
-	if (!clock->first_ns) {
-		/* The last one is the interrupt that brings this sample, where the kernel tells of its entry. */
-		before_ns = state->in & (IN_IRQ | IN_VECTOR) ? clock->before_ns : clock->through_ns;
-		*until_ns = now(here);
-	}
 	clock->first_ns = 0;
-	if (before_ns > due_ns)
-		due_ns = before_ns;
-	if (due_ns > *until_ns)
-		*until_ns = due_ns;
-	return due_ns;
+	if (!first_ns)
+		return last;
+	if (now(here) - first_ns > together_ns) {
+		if (last.until_ns - last.since_ns > config.sample_ns + together_ns)
+			return last;
+		clock->due_ns = 0;
+		return unknown;
+	}
+	/* Another task came in between: who was current then is not here any more. */
+	first.is_known = clock->first_tid == state->current_tid;
+	return first;
 }
 
 /* In the timer's interrupt: so the CPU's scratch is free. */
@@ -93,23 +122,24 @@ static __always_inline void irqoff_on_sample(void *ctx, struct here *here)
 			       .result = config.sample_ns };
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct cpu_state *state = state_of(here->cpu);
-	__u64 since_ns, until_ns;
+	struct section section;
 
 	if (!state || !config.sample_ns)
 		return;
 	if (!state->samples.due_ns) {
 		state->samples.due_ns = now(here) + config.sample_ns;
 		state->samples.least_ns = ~0ULL;
+		state->samples.samples = 0;
 		return;
 	}
-	since_ns = off_since(here, state, &until_ns);
-	if (!task->pid)
+	section = section_before(here, state);
+	if (!task->pid || !section.is_known)
 		return;
 	ended.targets = instances_here(RTS_TRACKER_IRQOFF, task->pid);
 	if (!ended.targets)
 		return;
-	begin(&state->scratch, RTS_ORIGIN_IRQS_OFF, 0, here->cpu, since_ns);
-	push(here, &state->scratch, RTS_STEP_IRQS_OFF, task->pid, until_ns);
+	begin(&state->scratch, RTS_ORIGIN_IRQS_OFF, 0, here->cpu, section.since_ns);
+	push(here, &state->scratch, RTS_STEP_IRQS_OFF, task->pid, section.until_ns);
 	detect_ended(here, &state->scratch, task, RTS_TRACKER_IRQOFF, &ended);
 }
 

@@ -12,14 +12,16 @@
 #include "trackers/irq.bpf.h"
 
 /*
- * What a CPU is asked for. Written under the lock of that CPU's run queue, or on it with interrupts off; so are its switches. Other CPUs write it,
- * so it has a cache line of its own.
+ * What a CPU is asked for. Requests and switches come under the lock of its run queue, or on it. That nothing is asked for any more is noted after that
+ * lock: a request just then is served at once, and not followed. Other CPUs write it, so it has a cache line of its own.
  */
 struct resched {
 	__u64 asked_ns; /* 0: for nothing */
 	__u32 tid;	/* the task that was current */
 	__u32 woken;	/* for whom; 0: that is not known */
-	__u64 pad[6];
+	__s32 prio;	/* of that one */
+	__u32 pad;
+	__u64 pad2[5];
 };
 
 struct {
@@ -52,20 +54,23 @@ static __always_inline bool is_urgent(__u32 tid, __u32 flag)
 	return resched_flag.urgent == number;
 }
 
-/* The first request counts: those that follow it ask for the same. */
-static __always_inline void preemptoff_on_request(__u32 cpu, __u32 tid, __u32 woken)
+/* The first request counts: those that follow it ask for the same, unless for somebody more urgent, or for one that has been elsewhere since. */
+static __always_inline void preemptoff_on_request(__u32 cpu, __u32 tid, __u32 woken, __s32 prio)
 {
 	struct resched *asked = bpf_map_lookup_elem(&reschedules, &cpu);
 
-	if (!asked || !tid || (asked->asked_ns && asked->tid == tid))
+	if (!asked || !tid)
+		return;
+	if (asked->asked_ns && asked->tid == tid && prio >= asked->prio && (!woken || asked->woken != woken))
 		return;
 	asked->tid = tid;
 	asked->woken = woken;
+	asked->prio = prio;
 	asked->asked_ns = bpf_ktime_get_ns();
 }
 
-/* The scheduler has been asked and lets the current task go on: nobody waits. */
-static __always_inline void preemptoff_on_no_switch(__u32 cpu)
+/* Nothing is asked for, or no longer: the scheduler has let the current task go on. */
+static __always_inline void preemptoff_on_nothing(__u32 cpu)
 {
 	struct resched *asked = bpf_map_lookup_elem(&reschedules, &cpu);
 
@@ -73,18 +78,27 @@ static __always_inline void preemptoff_on_no_switch(__u32 cpu)
 		asked->asked_ns = 0;
 }
 
+/* The functions of ours that are on the stack at least: judge(), preemptoff_ends() and the program. */
+#define OWN_FRAMES 3
+
 /* With interrupts off: so the CPU's scratch is free. */
 static __noinline int preemptoff_ends(void *ctx, struct here *here, struct resched *asked, struct task_struct *prev,
 				      struct task_struct *next)
 {
 	struct ended ended = {
-		.tracker = RTS_TRACKER_PREEMPTOFF, .end = RTS_END_SWITCHED, .cpu = here->cpu, .stack_of = ctx
+		.tracker = RTS_TRACKER_PREEMPTOFF,
+		.end = RTS_END_SWITCHED,
+		.cpu = here->cpu,
+		.stack_of = ctx,
+		.stack_skip = OWN_FRAMES,
 	};
 	struct cpu_state *state = state_of(here->cpu);
 	__u64 asked_ns = asked->asked_ns;
 
 	asked->asked_ns = 0;
-	if (!state || asked->tid != (__u32)prev->pid || (asked->woken && asked->woken != (__u32)next->pid))
+	/* Where the idle task comes, nobody has waited. */
+	if (!state || !next->pid || asked->tid != (__u32)prev->pid ||
+	    (asked->woken && asked->woken != (__u32)next->pid))
 		return 0;
 	ended.targets = instances_here(RTS_TRACKER_PREEMPTOFF, prev->pid);
 	if (!ended.targets)

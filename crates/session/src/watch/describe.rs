@@ -3,7 +3,7 @@
 
 use super::calls::CallNames;
 use crate::devices;
-use rtscope_event::{LateResponse, LockWait, Section};
+use rtscope_event::{LateResponse, LockWait, Section, Tracker};
 use rtscope_kernel::KernelSymbols;
 
 /// Of this machine. What is not needed is not read.
@@ -33,7 +33,7 @@ impl Describer {
             name_lock(lock, self.symbols.get_or_insert_with(KernelSymbols::read));
         }
         if let Some(section) = &mut late.section {
-            name_section(section, self.symbols.get_or_insert_with(KernelSymbols::read));
+            name_section(late.tracker, section, self.symbols.get_or_insert_with(KernelSymbols::read));
         }
     }
 }
@@ -49,10 +49,30 @@ fn name_lock(lock: &mut LockWait, symbols: &KernelSymbols) {
 }
 
 /// The same of the stack at its end: of a switch, from who called the scheduler on.
-fn name_section(section: &mut Section, symbols: &KernelSymbols) {
+fn name_section(tracker: Tracker, section: &mut Section, symbols: &KernelSymbols) {
     let named: Vec<String> = section.stack.iter().map(|text| place(text, symbols)).collect();
-    let scheduler = named.iter().position(|place| place.starts_with("__schedule+"));
-    section.stack = named.into_iter().skip(scheduler.map_or(0, |at| at + 1)).collect();
+    if tracker == Tracker::Irqoff {
+        section.stack = named;
+        return;
+    }
+    // Without it, the stack was cut off before it: then all of this is the tracker's own.
+    let scheduler = named.iter().position(|place| place.starts_with("__schedule"));
+    let callers = named.into_iter().skip(scheduler.map_or(usize::MAX, |at| at + 1));
+    section.stack = callers.skip_while(|place| is_the_schedulers_own(place)).collect();
+}
+
+/// A function between the scheduler and the place at which it may take another task.
+fn is_the_schedulers_own(place: &str) -> bool {
+    const BEGINNINGS: [&str; 7] = [
+        "schedule+",
+        "preempt_schedule",
+        "__cond_resched",
+        "_cond_resched",
+        "dynamic_cond_resched",
+        "cond_resched",
+        "thunk_preempt_",
+    ];
+    BEGINNINGS.iter().any(|beginning| place.starts_with(beginning))
 }
 
 fn place(text: &str, symbols: &KernelSymbols) -> String {

@@ -145,6 +145,12 @@ impl Listener {
             programs: self.programs.as_ref().map(ProgramFlight::number),
             between: self.plan.between.as_ref().map(|(pair, _)| pair),
         });
+        if let Some(sample_ns) = self.ebpf.sample_ns() {
+            self.observer.note(&format!(
+                "irqoff: an interrupt of each CPU every {} us; sections with interrupts off are known to that",
+                sample_ns / 1000
+            ));
+        }
     }
 
     fn matching_tasks(&self) -> usize {
@@ -389,6 +395,7 @@ impl Listener {
 
     /// Takes what is still under way, and gives the summary of each instance.
     pub fn finish(mut self) -> Result<Vec<Report>, Failure> {
+        self.ebpf.blind_spots().iter().for_each(|text| self.observer.note(text));
         // Intervals that ended since the last look: the kernel still records, so the last of them may have its snapshot.
         if let Some(programs) = self.programs.as_ref().filter(|_| self.plan.between.is_some()) {
             programs.last_look();

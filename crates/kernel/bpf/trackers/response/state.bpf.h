@@ -65,7 +65,8 @@ struct sample_clock {
 	__u64 through_ns, before_ns;
 	/* The first one since the sample was due, and the last one before that; 0: none was. */
 	__u64 first_ns, first_before_ns;
-	__u32 samples, pad;
+	__u32 first_tid; /* who was current then */
+	__u32 samples;
 };
 
 struct cpu_state {
