@@ -63,9 +63,6 @@ static __always_inline void irqoff_on_through(struct here *here, struct cpu_stat
 	clock->through_ns = now(here);
 }
 
-/* A sample that was kept out comes with the first interrupt, or right after its handler. */
-#define TOGETHER_NS 100000
-
 struct section {
 	__u64 since_ns, until_ns;
 	bool is_known;
@@ -93,7 +90,8 @@ static __always_inline struct section section_before(struct here *here, struct c
 	__u64 due_ns = sample_due(clock, now(here)), first_ns = clock->first_ns;
 	/* The last one is the interrupt that brings this sample, where the kernel tells of its entry. */
 	__u64 before_ns = state->in & (IN_IRQ | IN_VECTOR) ? clock->before_ns : clock->through_ns;
-	__u64 together_ns = config.sample_ns / 2 < TOGETHER_NS ? config.sample_ns / 2 : TOGETHER_NS;
+	/* A sample that was kept out comes with the first interrupt or soon after it; that of an event that began anew, a period later. */
+	__u64 together_ns = config.sample_ns - config.sample_ns / 4;
 	struct section last = section_of(due_ns, before_ns, now(here));
 	struct section first = section_of(due_ns, clock->first_before_ns, first_ns);
 	struct section unknown = { .is_known = false };
