@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Counting, for `rtscope stat`. Only event headers are read, and fields that determine where the next event is.
 
-use super::lane::{ALWAYS, Lane, StreamReader};
+use super::lane::{Lane, StreamReader};
 use super::parallel::for_each;
 use super::select::Selection;
 use super::set::{DamagedFile, TraceSet};
@@ -107,7 +107,7 @@ fn pieces(readings: &[StreamReader<'_>]) -> Vec<(usize, usize, usize, u64)> {
 
 fn count_piece(reading: &StreamReader<'_>, segments: (usize, usize)) -> (StreamCount, Vec<DamagedFile>) {
     let mut found = StreamCount { events: vec![0; reading.verdicts.len()], ..StreamCount::default() };
-    let mut lane = Lane::new(reading, segments, ALWAYS, 1 << 20);
+    let mut lane = Lane::counting(reading, segments, 1 << 20);
     while let Some(next) = lane.next() {
         if !lane.pass(next.head) {
             continue;
@@ -119,6 +119,10 @@ fn count_piece(reading: &StreamReader<'_>, segments: (usize, usize)) -> (StreamC
             found.first_ns = Some(next.ns);
         }
         found.last_ns = Some(next.ns);
+    }
+    if !lane.passed.events.is_empty() {
+        let (first_ns, last_ns) = lane.passed.span_ns.unzip();
+        found.add(&StreamCount { events: std::mem::take(&mut lane.passed.events), first_ns, last_ns });
     }
     if !reading.is_timed() {
         (found.first_ns, found.last_ns) = (None, None);

@@ -392,30 +392,42 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Passes over events that nobody wants, as long as that takes no more than adding, and stays before the first other one. Not from the
-    /// clock's value `until` on, and not from the packet's bit `end` on. Gives the latest time that was passed.
-    pub(crate) fn skip(&mut self, skips: &[Skip], until: u64, end: u64) -> Option<u64> {
+    /// Passes over events whose fields nobody wants, as long as that takes no more than adding, and stays before the first other one. Not from
+    /// the clock's value `until` on, and not from the packet's bit `end` on. Tells `passed` the class of each, and gives the times of the first
+    /// and the latest that were passed.
+    pub(crate) fn skip(
+        &mut self,
+        skips: &[Skip],
+        until: u64,
+        end: u64,
+        mut passed: impl FnMut(usize),
+    ) -> Option<(u64, u64)> {
         let (content_end, plans) = (self.content_end(), self.plans);
         let end = end.saturating_sub((self.origin - self.packet_at) * 8).min(content_end);
         let stream = plans.streams.get(self.packet.stream)?;
         let mut position = self.window.position(self.origin, self.at, content_end);
-        let mut latest = None;
+        let mut times: Option<(u64, u64)> = None;
         loop {
             let (at, clock) = (position.at, self.state.clock);
             let id = if at < end { stream.header.read(&mut position, &mut self.state).ok() } else { None };
-            let skip = id.and_then(|id| skips.get(stream.event(id)? as usize));
+            let event = id.and_then(|id| stream.event(id)).map(|event| event as usize);
+            let skip = event.and_then(|event| skips.get(event));
             let skip = skip.filter(|skip| skip.align > 0 && self.state.clock < until);
             let after = skip.and_then(|skip| {
-                let after = position.at.next_multiple_of(skip.align.into()).checked_add(skip.bits.into())?;
+                // The alignment is a power of two: the parser takes no other.
+                let align = u64::from(skip.align) - 1;
+                let after = ((position.at + align) & !align).checked_add(skip.bits.into())?;
                 (after <= content_end && after >= at + 8).then_some(after)
             });
-            let Some(after) = after else {
+            let (Some(after), Some(event)) = (after, event) else {
                 // It is read again, by those who know what to do.
                 (self.at, self.state.clock) = (at, clock);
-                return latest;
+                return times;
             };
             position.at = after;
-            latest = latest.max(Some(self.state.clock));
+            passed(event);
+            let now = self.state.clock;
+            times = Some(times.map_or((now, now), |(first, latest)| (first, latest.max(now))));
         }
     }
 

@@ -152,10 +152,27 @@ pub(crate) struct Lane<'r> {
     skips: Vec<Skip>,
     /// As [`Cursor::skip`] takes it.
     skip_until: u64,
+    pub(crate) passed: Passed,
     in_packet: bool,
     wants_packet: bool,
     pub(crate) packets: u64,
     pub(crate) damaged: Vec<DamagedFile>,
+}
+
+/// The events that were passed over.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    /// Number, by class; empty where nobody asks ([`Lane::counting`]).
+    pub(crate) events: Vec<u64>,
+    /// Times of the first and of the latest.
+    pub(crate) span_ns: Option<(i64, i64)>,
+}
+
+impl Passed {
+    fn extend(&mut self, (first_ns, latest_ns): (i64, i64)) {
+        let (first, latest) = self.span_ns.unwrap_or((first_ns, latest_ns));
+        self.span_ns = Some((first.min(first_ns), latest.max(latest_ns)));
+    }
 }
 
 /// The next event of a lane.
@@ -186,11 +203,26 @@ impl<'r> Lane<'r> {
             judge: Judge::default(),
             skips: reading.skips(),
             skip_until: reading.cycles_before(interval.1),
+            passed: Passed::default(),
             in_packet: false,
             wants_packet: true,
             packets: 0,
             damaged: Vec::new(),
         }
+    }
+
+    /// Counts in [`Lane::passed`] what need not be looked at, if everything is wanted; returns the others.
+    pub(crate) fn counting(
+        reading: &'r StreamReader<'r>,
+        segments: (usize, usize),
+        window: usize,
+    ) -> Lane<'r> {
+        let mut lane = Lane::new(reading, segments, ALWAYS, window);
+        if let (true, Some(plans)) = (reading.selection.is_everything(), reading.plans()) {
+            lane.skips = Skip::all(plans, |_| false);
+            lane.passed.events = vec![0; lane.skips.len()];
+        }
+        lane
     }
 
     /// Without segments: reads what the packet of a cursor still has, and then nothing ([`Lane::resume`]).
@@ -327,8 +359,12 @@ impl<'r> Lane<'r> {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
             if !self.skips.is_empty() {
                 let end = self.end_place.unwrap_or(u64::MAX);
-                if let Some(clock) = cursor.skip(&self.skips, self.skip_until, end) {
-                    self.latest = self.latest.max(self.reading.ns(clock));
+                let events = &mut self.passed.events;
+                let count = |event: usize| events.get_mut(event).into_iter().for_each(|count| *count += 1);
+                if let Some((first, latest)) = cursor.skip(&self.skips, self.skip_until, end, count) {
+                    let latest_ns = self.reading.ns(latest);
+                    self.latest = self.latest.max(latest_ns);
+                    self.passed.extend((self.reading.ns(first), latest_ns));
                 }
             }
             if self.end_place.is_some_and(|end| cursor.place() >= end) {
