@@ -129,7 +129,7 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 }
 
 /* Counts for one instance, and reports what is beyond its limit. */
-static __noinline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
+static __always_inline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
 			    const struct ended *ended, __u32 instance)
 {
 	struct rts_stats *s = stats_of(here, instance & (RTS_INSTANCES - 1));

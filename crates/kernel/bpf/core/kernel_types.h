@@ -45,6 +45,7 @@ struct thread_info {
 
 struct task_struct {
 	struct thread_info thread_info;
+	void *stack;
 	int pid;
 	int tgid;
 	int prio;

@@ -8,11 +8,37 @@
 
 #include "trackers/registry.bpf.h"
 
-/* Which system call a thread is in; -1 for none, and 32-bit ones are beyond all numbers. */
-static __always_inline __s64 syscall_of(struct task_struct *task)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __weak __ksym;
 
+/* How far above its stack's lowest address a task's registers are; 0: not known yet. The same for all tasks of a kernel. */
+__u64 regs_offset = 0;
+
+/*
+ * The registers with which the current task came into the kernel. A call of the helper takes 9 to 14 ns (AMD, mitigations on), so where the
+ * kernel lets programs read memory by its type (since Linux 6.2; it costs no call) the helper is asked once, where they are.
+ */
+static __always_inline const struct pt_regs *registers_of(struct task_struct *current)
+{
+	__u64 stack, above;
+
+	if (!bpf_ksym_exists(bpf_rdonly_cast))
+		return (struct pt_regs *)bpf_task_pt_regs(current);
+	stack = (__u64)current->stack;
+	/*
+	 * Two CPUs may both ask: they store the same. The verifier subtracts a pointer from a pointer only, and a number from a number: `current`,
+	 * which this takes away and adds, is both; the compiler must not see it.
+	 */
+	if (!regs_offset) {
+		above = bpf_task_pt_regs(current) - (__u64)current;
+		barrier_var(above);
+		regs_offset = above + bpf_get_current_task() - stack;
+	}
+	return bpf_rdonly_cast((void *)(stack + regs_offset), bpf_core_type_id_kernel(struct pt_regs));
+}
+
+/* Which system call a thread is in; -1 for none, and 32-bit ones are beyond all numbers. */
+static __always_inline __s64 syscall_of(struct task_struct *task, const struct pt_regs *regs)
+{
 #if defined(__TARGET_ARCH_x86)
 	if (task->thread_info.status & TS_COMPAT)
 		return RTS_SYSCALLS;
@@ -23,18 +49,17 @@ static __always_inline __s64 syscall_of(struct task_struct *task)
 }
 
 /*
- * For what kind of thing a task waits, or is about to, and in the upper half on what. One helper call and one look-up; only of
- * user-space tasks that block.
+ * For what kind of thing a task waits, or is about to, whose registers these are, and in the upper half on what. Some reads and one
+ * look-up; only of user-space tasks that block.
  */
-static __noinline __u64 wait_of(struct task_struct *task)
+static __always_inline __u64 wait_with(struct task_struct *task, const struct pt_regs *regs)
 {
-	struct pt_regs *regs;
 	__s64 number;
 	__u64 kind, on;
 
-	if (!task || task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
+	if (task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER))
 		return RTS_WAIT_NONE;
-	number = syscall_of(task);
+	number = syscall_of(task, regs);
 	if (number < 0)
 		return RTS_WAIT_PAGE_FAULT;
 	if (number >= RTS_SYSCALLS)
@@ -42,7 +67,6 @@ static __noinline __u64 wait_of(struct task_struct *task)
 	kind = config.waits[number & (RTS_SYSCALLS - 1)];
 	if (!(RTS_WAITS_ON >> (kind & 31) & 1))
 		return kind;
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 #if defined(__TARGET_ARCH_x86)
 	on = regs->di;
 #else
@@ -51,13 +75,19 @@ static __noinline __u64 wait_of(struct task_struct *task)
 	return kind | on << 32;
 }
 
+/* The same of a task that may run elsewhere. */
+static __noinline __u64 declared_wait_of(struct task_struct *task)
+{
+	return task ? wait_with(task, (struct pt_regs *)bpf_task_pt_regs(task)) : RTS_WAIT_NONE;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	/* Before the clock is read: what lies between the time of an event and the tracker is where two CPUs can overtake each other. */
 	__u64 waits = preempt || !prev_state	      ? RTS_WAIT_NONE :
 		      prev_state & TASK_STATE_STOPPED ? RTS_WAIT_STOP :
-							wait_of(prev);
+							wait_with(prev, registers_of(prev));
 	__u32 wait = (__u32)waits;
 	struct here here;
 
@@ -100,7 +130,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	 * out has said the same.
 	 */
 	if (config.track && config.end == RTS_END_CYCLE && p->__state & TASK_STATE_INTERRUPTIBLE)
-		wait = (__u32)wait_of(p);
+		wait = (__u32)declared_wait_of(p);
 	if (!enter(&here))
 		return 0;
 	/* Another task is woken under its pi_lock, taken with interrupts off; the current one is not. */

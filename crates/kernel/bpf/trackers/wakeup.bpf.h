@@ -41,7 +41,7 @@ static __always_inline void wakeup_on_leave(struct here *here, struct slot *slot
 	interval->woken = 0;
 }
 
-static __noinline int wakeup_on_arrive(struct here *here, struct slot *slot, struct task_struct *next)
+static __always_inline int wakeup_on_arrive(struct here *here, struct slot *slot, struct task_struct *next)
 {
 	struct rts_interval *interval = interval_of(slot, RTS_TRACKER_WAKEUP);
 
