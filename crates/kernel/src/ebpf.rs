@@ -7,6 +7,7 @@
 
 mod instances;
 mod intervals;
+mod leaving;
 mod maps;
 mod samples;
 
@@ -21,6 +22,7 @@ use crate::tasks;
 use crate::waits::waits;
 use instances::store_trackers;
 pub use intervals::OpenIntervals;
+use leaving::HeldPages;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use maps::{TASK_WAYS, size_maps, task_sets};
 use rtscope_abi as abi;
@@ -220,7 +222,8 @@ fn log_note(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("\nlibbpf said:\n{log}") }
 }
 
-/// rtscope's eBPF programs in the kernel, loaded and perhaps attached. Dropping it removes them.
+/// rtscope's eBPF programs in the kernel, loaded and perhaps attached. Dropping it removes them, and waits for the kernel to have given up
+/// their memory, so that the caller's thread frees it: drop what [`EbpfPrograms::memory`] gave before, which would keep it.
 #[derive(Debug)]
 pub struct EbpfPrograms {
     trigger: Trigger,
@@ -234,6 +237,8 @@ pub struct EbpfPrograms {
     started_ns: MonotonicNs,
     /// The time between two samples.
     sample_ns: u64,
+    /// At the end. Dropped last: it waits for the maps to be gone.
+    pages: HeldPages,
 }
 
 /// The memory that the eBPF programs and this process share, for the readers.
@@ -321,6 +326,7 @@ impl EbpfPrograms {
             absent,
             started_ns: MonotonicNs(0),
             sample_ns: instances::sample_ns(&config.trackers),
+            pages: HeldPages::default(),
         })
     }
 
@@ -512,6 +518,8 @@ impl Drop for EbpfPrograms {
     fn drop(&mut self) {
         // Off before the links go: taking 40 links off takes a while, and half of them would record nonsense.
         self.enable(false);
+        self.links.clear();
+        self.pages = HeldPages::of(&self.object);
     }
 }
 

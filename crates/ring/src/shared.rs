@@ -51,6 +51,14 @@ impl SharedMemory {
         self.words * 8
     }
 
+    /// Where the byte at this offset is, and how many follow to the end; `None` behind it. For the kernel: this process reads by the other
+    /// functions.
+    #[must_use]
+    pub fn address_of(&self, offset: usize) -> Option<(*const u8, usize)> {
+        let bytes = self.map.len().checked_sub(offset).filter(|bytes| *bytes > 0)?;
+        Some((self.map.as_ptr().wrapping_add(offset), bytes))
+    }
+
     /// Another handle to the same mapping, for another reader.
     #[must_use]
     pub fn share(&self) -> SharedMemory {

@@ -38,8 +38,9 @@ const NAMES_BYTES: usize = 64 << 10;
 /// The recorder, running.
 #[derive(Debug)]
 pub struct CpuRecorder {
-    ebpf: EbpfPrograms,
     recorder: FlightRecorder,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    ebpf: EbpfPrograms,
     /// With one CPU: the names of tasks that began on others. Those that live at the end are asked for, but a short one has ended.
     names: Option<Box<CpuRecorder>>,
 }

@@ -35,9 +35,10 @@ pub struct KernelFlight {
 
 #[derive(Debug)]
 struct BuiltIn {
-    programs: EbpfPrograms,
     recorder: FlightRecorder,
     misses: MissCounter,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    programs: EbpfPrograms,
 }
 
 /// What was held at a moment.

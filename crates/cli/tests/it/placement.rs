@@ -163,3 +163,50 @@ fn without_privilege_a_recording_leaves_its_callers_cpu_to_command() {
     let target = target.to_str().expect("plain");
     assert_eq!(command_prints(&["record", "-u", "none:*", "-o", target]), without_rtscope());
 }
+
+/// Pages of order 0 that threads of this name freed, as perf recorded it.
+fn pages_freed_by(data: &str, is_it: impl Fn(&str) -> bool) -> usize {
+    let output = Command::new("perf").args(["script", "-F", "comm", "-i", data]).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter(|line| is_it(line.trim())).count()
+}
+
+/// Memory of the kernel that is mapped page by page, as maps are.
+fn vmalloc_kib() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").expect("readable");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmallocUsed:")).expect("there");
+    line.trim_end_matches("kB").trim().parse().expect("a number")
+}
+
+// NEEDS: host
+#[test]
+fn root_the_maps_of_a_watch_are_freed_by_rtscope_and_not_by_a_worker() {
+    /// Two banks of 16 MiB for each of two CPUs.
+    const BANK_PAGES: usize = 4 * (16 << 20) / 4096;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    if skip::without_tool("perf") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let data = directory.path().join("perf.data");
+    let data = data.to_str().expect("plain");
+    // perf records until the banks are gone, whoever frees them.
+    let gone = vmalloc_kib() + (16 << 10);
+    let rtscope = env!("CARGO_BIN_EXE_rtscope");
+    let watch = "watch wakeup --task nobody --threshold 1s --buffer 16M --duration 200ms";
+    let used = "$(awk '/VmallocUsed/ {print $2}' /proc/meminfo)";
+    let script = format!(
+        "{rtscope} {watch} || exit 1; for i in $(seq 1000); do [ {used} -lt {gone} ] && exit 0; sleep 0.01; done; exit 2"
+    );
+    let perf = ["record", "-q", "-a", "-m", "8M", "-e", "kmem:mm_page_free", "-o", data, "--", "sh", "-c"];
+    let output = Command::new("perf").args(perf).arg(script).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let own = pages_freed_by(data, |comm| comm.starts_with("rtscope"));
+    let workers = pages_freed_by(data, |comm| comm.starts_with("kworker"));
+    assert!(own >= BANK_PAGES, "rtscope freed {own} pages, the banks have {BANK_PAGES}");
+    assert!(workers < BANK_PAGES / 8, "workers freed {workers} pages");
+}

@@ -130,7 +130,7 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 
 /* Counts for one instance, and reports what is beyond its limit. */
 static __always_inline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
-			    const struct ended *ended, __u32 instance)
+				 const struct ended *ended, __u32 instance)
 {
 	struct rts_stats *s = stats_of(here, instance & (RTS_INSTANCES - 1));
 	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];

@@ -45,8 +45,10 @@ struct task_set {
 	struct task_way ways[TASK_WAYS];
 };
 
+/* Mappable, here and below, only so that rtscope can free it itself (crates/kernel/src/ebpf/leaving.rs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct task_set);
 	__uint(max_entries, 1); /* sets; set before loading */

@@ -33,7 +33,8 @@ int BPF_PROG(lock_wait_begins, void *lock, unsigned int flags)
 
 	if (!enter_contention(task, &slot, &here))
 		return 0;
-	interval = lock_on_begin(&here, &slot, (__u64)lock, flags, is_kthread(task) ? -1 : (__u32)syscall_of(task, registers_of(task)));
+	interval = lock_on_begin(&here, &slot, (__u64)lock, flags,
+				 is_kthread(task) ? -1 : (__u32)syscall_of(task, registers_of(task)));
 	if (!interval)
 		return 0;
 	bytes = bpf_get_stack(ctx, &interval->values[2], sizeof(interval->values) - 16, FRAMES_SKIPPED);

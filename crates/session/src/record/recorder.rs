@@ -55,7 +55,6 @@ pub struct Recorded {
 
 #[derive(Debug)]
 struct Ebpf {
-    programs: EbpfPrograms,
     controls: Arc<Controls>,
     /// What it was asked for; the other programs are there for the names of tasks.
     asked: Vec<&'static ProgramSpec>,
@@ -64,6 +63,8 @@ struct Ebpf {
     /// Each CPU's buffer.
     bank_bytes: usize,
     misses_before: Vec<(String, Option<u64>)>,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    programs: EbpfPrograms,
 }
 
 /// What a recording is made of.

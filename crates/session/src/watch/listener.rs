@@ -42,7 +42,6 @@ const PATIENCE_NS: u64 = 1_500_000_000;
 /// A watch under way.
 #[derive(Debug)]
 pub struct Listener {
-    ebpf: EbpfPrograms,
     recorder: FlightRecorder,
     ftrace: Option<FtraceRecorder>,
     programs: Option<ProgramFlight>,
@@ -76,6 +75,8 @@ pub struct Listener {
     pending: Vec<LateResponse>,
     /// Why it ended before its time.
     failure: Option<Failure>,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    ebpf: EbpfPrograms,
 }
 
 impl Listener {

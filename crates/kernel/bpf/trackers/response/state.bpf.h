@@ -19,6 +19,7 @@ struct task_chain {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
 	__type(value, struct task_chain);
 	__uint(max_entries, TASK_WAYS); /* sets * TASK_WAYS */
