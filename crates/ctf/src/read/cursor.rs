@@ -9,7 +9,7 @@ mod bookmark;
 
 pub(crate) use bookmark::Bookmark;
 
-use super::packet::{CUT, PacketHead, StreamPlans, TracePlans};
+use super::packet::{CUT, EventPlan, PacketHead, StreamPlans, TracePlans};
 use super::plan::Plan;
 use super::run::{MARGIN, NoVisitor, Position, State, Stop, Visit, run};
 use crate::regular::{Links, open_regular};
@@ -107,28 +107,35 @@ impl Window {
     }
 }
 
-/// How to pass over the events of a class that nobody wants.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Skip {
-    /// 0: not by adding.
-    align: u32,
-    bits: u32,
+/// How to pass over the events of a class whose fields nobody wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Skip {
+    /// They are wanted, or it takes more than adding.
+    Not,
+    /// By adding.
+    Add { align: u32, bits: u32 },
+    /// By running the class's plan.
+    Run,
 }
 
 impl Skip {
-    /// By class. Empty if all are wanted.
+    /// By class, what nobody wants. Empty if nothing can be passed over by adding.
     pub(crate) fn all(stream: &StreamPlans, is_wanted: impl Fn(usize) -> bool) -> Vec<Skip> {
-        let mut skips = Vec::new();
-        for (place, event) in stream.events.iter().enumerate().filter(|(place, _)| !is_wanted(*place)) {
-            let fixed = event.fixed.and_then(|(align, bits)| {
-                Some(Skip { align: u32::try_from(align).ok()?, bits: u32::try_from(bits).ok()? })
-            });
-            skips.resize(stream.events.len(), Skip { align: 0, bits: 0 });
-            if let (Some(skip), Some(fixed)) = (skips.get_mut(place), fixed) {
-                *skip = fixed;
-            }
-        }
-        skips
+        let skip = |(place, event)| if is_wanted(place) { Skip::Not } else { Skip::of(event, Skip::Not) };
+        let skips: Vec<Skip> = stream.events.iter().enumerate().map(skip).collect();
+        if skips.iter().all(|skip| *skip == Skip::Not) { Vec::new() } else { skips }
+    }
+
+    /// By class, everything.
+    pub(crate) fn everything(stream: &StreamPlans) -> Vec<Skip> {
+        stream.events.iter().map(|event| Skip::of(event, Skip::Run)).collect()
+    }
+
+    fn of(event: &EventPlan, otherwise: Skip) -> Skip {
+        let fixed = event.fixed.and_then(|(align, bits)| {
+            Some(Skip::Add { align: u32::try_from(align).ok()?, bits: u32::try_from(bits).ok()? })
+        });
+        fixed.unwrap_or(otherwise)
     }
 }
 
@@ -139,6 +146,15 @@ pub(crate) struct Head {
     pub(crate) event: u32,
     /// The stream's clock.
     pub(crate) clock: u64,
+}
+
+/// What [`Cursor::skip`] came past.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    /// Times of the first and the latest event that was passed.
+    pub(crate) times: Option<(u64, u64)>,
+    /// The event that it stopped at, if its header has been read: as from [`Cursor::next_event`].
+    pub(crate) head: Option<Head>,
 }
 
 /// A place in a file.
@@ -392,41 +408,55 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Passes over events whose fields nobody wants, as long as that takes no more than adding, and stays before the first other one. Not from
-    /// the clock's value `until` on, and not from the packet's bit `end` on. Tells `passed` the class of each, and gives the times of the first
-    /// and the latest that were passed.
+    /// Passes over events whose fields nobody wants, as long as that takes no more than adding, and stops at the first other one. Not from
+    /// the clock's value `until` on, and not from the packet's bit `end` on. Tells `passed` the class of each.
     pub(crate) fn skip(
         &mut self,
         skips: &[Skip],
         until: u64,
         end: u64,
         mut passed: impl FnMut(usize),
-    ) -> Option<(u64, u64)> {
+    ) -> Skipped {
         let (content_end, plans) = (self.content_end(), self.plans);
         let end = end.saturating_sub((self.origin - self.packet_at) * 8).min(content_end);
-        let stream = plans.streams.get(self.packet.stream)?;
+        let Some(stream) = plans.streams.get(self.packet.stream) else { return Skipped::default() };
         let mut position = self.window.position(self.origin, self.at, content_end);
         let mut times: Option<(u64, u64)> = None;
         loop {
             let (at, clock) = (position.at, self.state.clock);
             let id = if at < end { stream.header.read(&mut position, &mut self.state).ok() } else { None };
-            let event = id.and_then(|id| stream.event(id)).map(|event| event as usize);
-            let skip = event.and_then(|event| skips.get(event));
-            let skip = skip.filter(|skip| skip.align > 0 && self.state.clock < until);
-            let after = skip.and_then(|skip| {
-                // The alignment is a power of two: the parser takes no other.
-                let align = u64::from(skip.align) - 1;
-                let after = ((position.at + align) & !align).checked_add(skip.bits.into())?;
-                (after <= content_end && after >= at + 8).then_some(after)
-            });
+            let event = id.and_then(|id| stream.event(id)).filter(|_| self.state.clock < until);
+            let now = self.state.clock;
+            let skip = event.and_then(|event| skips.get(event as usize));
+            let after = match skip {
+                Some(Skip::Add { align, bits }) => {
+                    // The alignment is a power of two: the parser takes no other.
+                    let align = u64::from(*align) - 1;
+                    ((position.at + align) & !align).checked_add((*bits).into())
+                }
+                Some(Skip::Run) => {
+                    let plan = event.and_then(|event| stream.events.get(event as usize));
+                    let plan = plan.map(|plan| &plan.passing);
+                    plan.and_then(|plan| {
+                        run(plan, &mut position, &mut self.state, &mut NoVisitor).ok().map(|()| position.at)
+                    })
+                }
+                Some(Skip::Not) | None => None,
+            };
+            let after = after.filter(|after| *after <= content_end && *after >= at + 8);
             let (Some(after), Some(event)) = (after, event) else {
-                // It is read again, by those who know what to do.
-                (self.at, self.state.clock) = (at, clock);
-                return times;
+                let head = event.filter(|_| skip == Some(&Skip::Not));
+                let head = head.map(|event| Head { event, clock: now });
+                if head.is_some() {
+                    (self.event_at, self.clock_before, self.at) = (at, clock, position.at);
+                } else {
+                    // It is read again, by those who know what to do.
+                    (self.at, self.state.clock) = (at, clock);
+                }
+                return Skipped { times, head };
             };
             position.at = after;
-            passed(event);
-            let now = self.state.clock;
+            passed(event as usize);
             times = Some(times.map_or((now, now), |(first, latest)| (first, latest.max(now))));
         }
     }

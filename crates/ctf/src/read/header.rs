@@ -59,8 +59,18 @@ impl Header {
     }
 
     /// Reads a header, moves the clock, and gives the event's id.
-    #[inline]
+    ///
+    /// Inline wherever it is used, which compilers do not do by themselves: a call is a sixth of what it takes to count an event.
+    #[expect(clippy::inline_always, reason = "measured")]
+    #[inline(always)]
     pub(crate) fn read(&self, position: &mut Position<'_>, state: &mut State) -> Result<Option<u64>, Stop> {
+        match self {
+            Header::Lttng(header) => header.read(position, state).map(Some),
+            other => other.read_any(position, state),
+        }
+    }
+
+    fn read_any(&self, position: &mut Position<'_>, state: &mut State) -> Result<Option<u64>, Stop> {
         match self {
             Header::Lttng(header) => header.read(position, state).map(Some),
             Header::Plain { align, numbers } => {

@@ -219,7 +219,7 @@ impl<'r> Lane<'r> {
     ) -> Lane<'r> {
         let mut lane = Lane::new(reading, segments, ALWAYS, window);
         if let (true, Some(plans)) = (reading.selection.is_everything(), reading.plans()) {
-            lane.skips = Skip::all(plans, |_| false);
+            lane.skips = Skip::everything(plans);
             lane.passed.events = vec![0; lane.skips.len()];
         }
         lane
@@ -357,21 +357,24 @@ impl<'r> Lane<'r> {
                 continue;
             }
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            let mut read = None;
             if !self.skips.is_empty() {
                 let end = self.end_place.unwrap_or(u64::MAX);
                 let events = &mut self.passed.events;
                 let count = |event: usize| events.get_mut(event).into_iter().for_each(|count| *count += 1);
-                if let Some((first, latest)) = cursor.skip(&self.skips, self.skip_until, end, count) {
+                let skipped = cursor.skip(&self.skips, self.skip_until, end, count);
+                if let Some((first, latest)) = skipped.times {
                     let latest_ns = self.reading.ns(latest);
                     self.latest = self.latest.max(latest_ns);
                     self.passed.extend((self.reading.ns(first), latest_ns));
                 }
+                read = skipped.head;
             }
-            if self.end_place.is_some_and(|end| cursor.place() >= end) {
+            if read.is_none() && self.end_place.is_some_and(|end| cursor.place() >= end) {
                 self.in_packet = false;
                 return Ok(None);
             }
-            let Some(head) = cursor.next_event()? else {
+            let Some(head) = read.map_or_else(|| cursor.next_event(), |head| Ok(Some(head)))? else {
                 self.in_packet = false;
                 continue;
             };
