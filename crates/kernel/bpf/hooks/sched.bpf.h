@@ -11,7 +11,9 @@
 extern void *bpf_rdonly_cast(const void *object, __u32 btf_id) __weak __ksym;
 
 /* How far above its stack's lowest address a task's registers are; 0: not known yet. The same for all tasks of a kernel. */
-__u64 regs_offset = 0;
+__u32 regs_offset = 0;
+/* A stack is smaller. The verifier wants to know how far an address is moved. */
+#define STACK_MASK 0xfffff
 
 /*
  * The registers with which the current task came into the kernel. A call of the helper takes 9 to 14 ns (AMD, mitigations on), so where the
@@ -19,21 +21,23 @@ __u64 regs_offset = 0;
  */
 static __always_inline const struct pt_regs *registers_of(struct task_struct *current)
 {
-	__u64 stack, above;
+	__u64 above, stack;
 
 	if (!bpf_ksym_exists(bpf_rdonly_cast))
 		return (struct pt_regs *)bpf_task_pt_regs(current);
-	stack = (__u64)current->stack;
 	/*
 	 * Two CPUs may both ask: they store the same. The verifier subtracts a pointer from a pointer only, and a number from a number: `current`,
-	 * which this takes away and adds, is both; the compiler must not see it.
+	 * which this takes away and adds, is both, and the compiler must not see it. The stack's address is a number when it is copied; read as a
+	 * field it is one before Linux 7, and a pointer since.
 	 */
 	if (!regs_offset) {
+		if (bpf_core_read(&stack, sizeof(stack), &current->stack))
+			return (struct pt_regs *)bpf_task_pt_regs(current);
 		above = bpf_task_pt_regs(current) - (__u64)current;
 		barrier_var(above);
 		regs_offset = above + bpf_get_current_task() - stack;
 	}
-	return bpf_rdonly_cast((void *)(stack + regs_offset), bpf_core_type_id_kernel(struct pt_regs));
+	return bpf_rdonly_cast(current->stack + (regs_offset & STACK_MASK), bpf_core_type_id_kernel(struct pt_regs));
 }
 
 /* Which system call a thread is in; -1 for none, and 32-bit ones are beyond all numbers. */
