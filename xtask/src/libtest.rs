@@ -69,7 +69,7 @@ pub fn run(
     let log = log_path(name)?;
     let file = File::create(&log).with_context(|| log.display().to_string())?;
     let first = execute(manner.prepare(make().args(choice)), file)?;
-    first.output.iter().for_each(|line| tally.completeness.read(THIS_MACHINE, line));
+    first.output.iter().for_each(|line| tally.tables.read(THIS_MACHINE, line));
     tally.timings.extend(first.timings(name));
     let Counts { passed, failures, skips, .. } = &first.counts;
     let mut passed = passed.saturating_sub(skips.len() as u64);

@@ -6,7 +6,7 @@
 mod bench;
 mod build;
 mod check;
-mod complete;
+
 mod fuzz;
 mod kernel_log;
 mod libtest;
@@ -16,6 +16,7 @@ mod mutants;
 mod outcome;
 mod queue;
 mod status;
+mod tables;
 mod test;
 mod tidy;
 mod timings;
@@ -28,7 +29,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | fuzz NAME | miri | vm [KERNEL…]";
+const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | truth | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | fuzz NAME | miri | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let result = match arguments.as_slice() {
         ["check", rest @ ..] => check::run(rest),
         ["test", rest @ ..] => test::run(rest),
+        ["truth"] => test::run(&tables::TRUTH),
         ["lint"] => lint::run(),
         ["tidy"] => lint::run_tidy(),
         ["fmt"] => lint::format(),

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::complete::Completeness;
+use crate::tables::Tables;
 use crate::timings::Timing;
 
 /// How a check ended.
@@ -29,8 +29,8 @@ pub struct Tally {
     pub unstable: Vec<String>,
     /// What was skipped, and why.
     pub skips: Vec<String>,
-    /// What tests of completeness printed.
-    pub completeness: Completeness,
+    /// What tests printed for tables.
+    pub tables: Tables,
     /// How long tests and steps took.
     pub timings: Vec<Timing>,
 }
@@ -60,13 +60,13 @@ impl Tally {
         self.failures.extend(other.failures);
         self.unstable.extend(other.unstable);
         self.skips.extend(other.skips);
-        self.completeness.append(other.completeness);
+        self.tables.append(other.tables);
         self.timings.extend(other.timings);
     }
 
-    /// Prints the table of completeness, what was skipped, what passed at the second try and what failed, then the sums in one plain line.
+    /// Prints what tests told for tables, what was skipped, what passed at the second try and what failed, then the sums in one plain line.
     pub fn finish(&self) -> ExitCode {
-        println!("{}", self.completeness.text());
+        println!("{}", self.tables.text());
         for skip in &self.skips {
             println!("SKIPPED {skip}");
         }

@@ -14,7 +14,7 @@ use super::guest::{Console, Finished, Verdict};
 use super::kernels::{Image, Kernel};
 use super::options::Options;
 use super::suite::Suite;
-use crate::complete;
+use crate::tables;
 use crate::timings::Timing;
 
 /// The tests of one job have this long, boots included; tests of stress have their time besides.
@@ -43,8 +43,8 @@ pub struct KernelRun {
     pub notes: Vec<String>,
     /// Tests that failed first and passed when they were run again, and how they failed.
     pub unstable: Vec<String>,
-    /// Lines that tests printed for the table of completeness.
-    pub complete: Vec<String>,
+    /// Lines that tests printed for tables.
+    pub rows: Vec<String>,
     /// What each test took.
     pub timings: Vec<Timing>,
     /// All of its time.
@@ -69,7 +69,7 @@ impl KernelRun {
         }
         self.notes.extend(other.notes);
         self.unstable.extend(other.unstable);
-        self.complete.extend(other.complete);
+        self.rows.extend(other.rows);
         self.timings.extend(other.timings);
         self.time += other.time;
     }
@@ -153,7 +153,7 @@ struct Column {
     /// Those that failed once, and how.
     failed: BTreeMap<usize, String>,
     unstable: Vec<String>,
-    complete: Vec<String>,
+    rows: Vec<String>,
     timings: Vec<Timing>,
     left: Vec<usize>,
 }
@@ -176,7 +176,7 @@ impl Column {
             notes: Vec::new(),
             failed: BTreeMap::new(),
             unstable: Vec::new(),
-            complete: Vec::new(),
+            rows: Vec::new(),
             timings: Vec::new(),
             left,
         }
@@ -194,7 +194,7 @@ impl Column {
             log: self.log,
             notes: self.notes,
             unstable: self.unstable,
-            complete: self.complete,
+            rows: self.rows,
             timings: self.timings,
             time,
         }
@@ -246,8 +246,8 @@ impl Column {
                 time: finished.time,
             });
             if !matches!(finished.verdict, Verdict::Fail(_)) {
-                let rows = finished.output.into_iter().filter(|line| line.starts_with(complete::MARK));
-                self.complete.extend(rows);
+                let rows = finished.output.into_iter().filter(|line| tables::is_row(line));
+                self.rows.extend(rows);
             }
             self.judge(finished.number, finished.verdict, &test.name);
         }

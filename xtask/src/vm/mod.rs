@@ -222,7 +222,7 @@ impl Plan {
         }
         for run in runs {
             tally.unstable.extend(run.unstable.iter().map(|test| format!("{}: {test}", run.kernel)));
-            run.complete.iter().for_each(|line| tally.completeness.read(run.kernel, line));
+            run.rows.iter().for_each(|line| tally.tables.read(run.kernel, line));
             let named = suite.tests.iter().map(|test| test.name.as_str()).zip(&run.verdicts);
             let ran = named.filter_map(|(name, verdict)| Some((name, verdict.as_ref()?)));
             for (name, verdict) in ran.chain([("kernel log", &run.log)]) {

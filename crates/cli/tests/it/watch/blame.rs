@@ -4,9 +4,10 @@
 //!
 //! Every test has names of its own, so that nothing else on the machine is taken for its victim.
 
+use super::truth::Truth;
 use crate::command::count;
 use rtscope_analyze::explain::{Actor, Explanation, StepExplanation};
-use rtscope_event::LossCause;
+use rtscope_event::{LossCause, Tracker};
 use rtscope_testkit::late::VictimNotes;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::notes::Burst;
@@ -134,7 +135,8 @@ fn check_blame(run: &Run, disturber: &WorkloadOutput) -> usize {
 
 /// Both call the same iterations late. With a switch, the kernel may hide an iteration: as many as are missing in the number of
 /// all may be missing among the late.
-fn check_counts(victim: &WorkloadOutput, said: &WatchOutput) {
+/// `fault`: what disturbed it.
+fn check_counts(victim: &WorkloadOutput, said: &WatchOutput, fault: &str) {
     let (summary, report) = (victim.summary().expect("it prints one"), said.report().expect("it prints one"));
     let loops = count(summary, "loops");
     let (seen, late) = (report.counters.seen, report.counters.late);
@@ -152,6 +154,14 @@ fn check_counts(victim: &WorkloadOutput, said: &WatchOutput) {
     assert_eq!(told.len() as u64, late, "each is reported");
     let told = told.iter().map(|late| (late.tid.0.into(), late.chain.origin.time_ns.0));
     let comparison = VictimNotes::of(victim).and_then(|notes| notes.compare(told)).expect("each once");
+    let (own, missed) = (count(summary, "late") as usize, comparison.missed.len());
+    let truth = Truth {
+        injected: own,
+        found: own - missed,
+        invented: comparison.after.len(),
+        hidden: report.counters.hidden,
+    };
+    truth.tell(Tracker::Response, fault);
     assert!(comparison.missed.len() as u64 <= hidden, "{summary}: rtscope saw {seen}: {comparison:?}");
     // A hypervisor may take the CPU between the victim's last stamp and its switch: late by rtscope, and in time by its own clock.
     let stolen = loops / 200;
@@ -180,7 +190,7 @@ fn root_the_hog_is_the_culprit_with_its_share() {
     let run = run("e2e-hogged", &[HOG]);
     let blamed = check_blame(&run, &run.disturbers[0]);
     assert!(blamed >= 10, "only {blamed} responses were made late by the hog");
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "a more urgent thread");
     check_losses(&run.said);
 }
 
@@ -215,7 +225,7 @@ fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
     for explanation in run.said.explanations().expect("of its own types") {
         assert_eq!(told_ns(&explanation, tid), 0, "{explanation:?}");
     }
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "the same, a larger one elsewhere");
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
@@ -247,7 +257,7 @@ fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     }
     let untouched = explanations.iter().filter(|explanation| own_ns(&run.disturbers[1], explanation) == 0);
     assert!(untouched.count() >= 10, "the second hog did not stay behind the responses");
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "the same, another right after");
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
@@ -258,7 +268,7 @@ fn root_a_spinner_of_equal_priority_is_the_culprit() {
         &["--name", "e2e-equal", "--policy", "fifo:50", "--burst", "4ms", "--every", "41.3ms"];
     let run = run("e2e-peer", &[("rtscope-hog", equal)]);
     assert!(check_blame(&run, &run.disturbers[0]) >= 10);
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "a thread of the same priority");
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
@@ -285,7 +295,7 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
         }
     }
     assert!(named >= 5, "only {named} responses were made late by the flood");
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "floods of datagrams");
     check_losses(&run.said);
 }
 
@@ -294,7 +304,7 @@ fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
 fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let run = run("e2e-alone", &[]);
-    check_counts(&run.victim, &run.said);
+    check_counts(&run.victim, &run.said, "nothing");
     let late = count(run.victim.summary().expect("it prints one"), "late");
     if late > 0 {
         println!("the machine itself made {late} responses late");
@@ -329,5 +339,5 @@ fn root_the_late_count_of_a_command_is_the_commands_own() {
         lines: commands.clone(),
     };
     assert!(count(victim.summary().expect("it is there"), "late") >= 10);
-    check_counts(&victim, &said);
+    check_counts(&victim, &said, "a more urgent thread; COMMAND's count");
 }

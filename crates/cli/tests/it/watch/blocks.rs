@@ -2,9 +2,12 @@
 //! The tracker `block`, judged by reads whose place and time are known, and by a disk that answers when it is told to: a loop device on a
 //! file of a file system that is frozen.
 
+use super::truth::Truth;
 use crate::command::SmallDisk;
 use nix::fcntl::OFlag;
-use rtscope_event::{BlockOperation, BlockRequest, End, LateResponse, MonotonicNs, OriginKind, StepKind};
+use rtscope_event::{
+    BlockOperation, BlockRequest, End, LateResponse, MonotonicNs, OriginKind, StepKind, Tracker,
+};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
 use rtscope_testkit::time::now_ns;
@@ -159,13 +162,17 @@ fn request(late: &LateResponse) -> &BlockRequest {
     late.block.as_deref().expect("of this tracker")
 }
 
+impl Read {
+    /// Whether a request began and ended while it was made.
+    fn has(&self, late: &LateResponse) -> bool {
+        late.chain.origin.time_ns.0 + STAMPS_NS >= self.before_ns
+            && late.end_ns.0 <= self.after_ns + STAMPS_NS
+    }
+}
+
 /// Its requests are, one behind the other, what was read.
 fn check(read: &Read, late: &[LateResponse], name: &str) {
-    let is_in = |late: &&LateResponse| {
-        late.chain.origin.time_ns.0 + STAMPS_NS >= read.before_ns
-            && late.end_ns.0 <= read.after_ns + STAMPS_NS
-    };
-    let mut parts: Vec<&LateResponse> = late.iter().filter(is_in).collect();
+    let mut parts: Vec<&LateResponse> = late.iter().filter(|late| read.has(late)).collect();
     parts.sort_by_key(|late| request(late).sector);
     let mut at = read.at;
     for late in &parts {
@@ -199,6 +206,18 @@ fn root_block_requests_are_those_that_a_program_makes() {
     let reads = reads(&disk.0, "e2e-block");
     let said = watch.stop().expect("it stops");
     let late = said.late().expect("of its own types");
+    let is_in = |late: &LateResponse| reads.iter().any(|read| read.has(late));
+    let is_found = |read: &&Read| {
+        let of_it = late.iter().filter(|late| read.has(late));
+        of_it.map(|late| request(late).bytes).sum::<u64>() == read.bytes
+    };
+    let truth = Truth {
+        injected: reads.len(),
+        found: reads.iter().filter(is_found).count(),
+        invented: late.iter().filter(|late| !is_in(late)).count(),
+        hidden: said.hidden_switches(),
+    };
+    truth.tell(Tracker::Block, "reads of a loop device");
     reads.iter().for_each(|read| check(read, &late, "e2e-block"));
     // Nothing else is told: each request is of one of them.
     let bytes: u64 = late.iter().map(|late| request(late).bytes).sum();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The trackers `irq` and `softirq`, judged by a program that keeps a CPU in the network softirq for as long as it says.
 
+use super::truth::Truth;
 use rtscope_analyze::explain::{Delayed, DelayedHow};
 use rtscope_event::{End, LateResponse, OriginKind, StepKind, Tracker};
 use rtscope_testkit::machine::Cpus;
@@ -54,14 +55,17 @@ fn root_long_softirqs_are_those_that_a_flood_makes() {
         of_burst.map(LateResponse::response_ns).sum()
     };
     let found = bursts.iter().filter(|burst| 2 * received_ns(burst) > burst.cpu_ns).count();
+    // Before its first burst it finds out how much fits into one.
+    let is_known = |one: &LateResponse| one.end_ns.0 < first || bursts.iter().any(|burst| is_in(one, burst));
+    let invented = late.iter().filter(|one| !is_known(one)).count();
+    Truth { injected: bursts.len(), found, invented, hidden: said.hidden_switches() }
+        .tell(Tracker::Softirq, "floods of datagrams");
     assert!(10 * found >= 9 * bursts.len(), "{found} of {} bursts", bursts.len());
     for one in &late {
         assert_eq!((one.tracker, one.end), (Tracker::Softirq, End::Handled), "{one:?}");
         let steps: Vec<StepKind> = one.chain.steps.iter().map(|step| step.kind).collect();
         assert_eq!(steps, [StepKind::SoftirqWait, StepKind::Softirq], "{one:?}");
-        // Before its first burst it finds out how much fits into one.
-        let is_known = one.end_ns.0 < first || bursts.iter().any(|burst| is_in(one, burst));
-        assert!(is_known && u64::from(one.tid.0) == tid, "{one:?}");
+        assert!(is_known(one) && u64::from(one.tid.0) == tid, "{one:?}");
         // What is raised while the flood is received waits for that.
         let waited_ns = one.chain.steps[0].duration_ns;
         assert!(is_received(one) || 10 * waited_ns > 9 * one.response_ns(), "{one:?}");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracker `lock`, judged by a program that knows for how long a lock of the kernel is held, and by whom.
 
+use super::truth::Truth;
 use crate::command::CProgram;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
@@ -86,6 +87,9 @@ fn root_long_waits_for_a_lock_are_those_that_the_program_knows_of() {
     let long: Vec<&Wait> = waits.iter().filter(is_long).collect();
     assert!(long.len() > ROUNDS / 2, "{} long ones: {waits:?}", long.len());
     let not_found = long.iter().filter(|wait| !late.iter().any(|late| is_of(late, wait))).count();
+    let invented = late.iter().filter(|late| !waits.iter().any(|wait| is_of(late, wait))).count();
+    let truth = Truth { injected: long.len(), found: long.len() - not_found, invented, hidden };
+    truth.tell(Tracker::Lock, "a pipe's mutex, held by userfaultfd");
     assert!(not_found as u64 <= hidden, "{not_found} of {} not found, {hidden} hidden", long.len());
     let mut unknown = 0;
     for late in &late {

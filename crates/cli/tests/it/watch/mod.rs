@@ -19,3 +19,4 @@ mod syscalls;
 mod targets;
 mod tracepoints;
 mod trackers;
+mod truth;

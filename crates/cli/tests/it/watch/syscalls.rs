@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracker `syscall`, judged by a program that reads the clock itself before and after each of its calls and knows why each is long.
 
+use super::truth::Truth;
 use crate::command::CProgram;
 use rtscope_event::{End, LateResponse, Step, StepKind, SystemCall, Tracker, WaitKind};
 use rtscope_testkit::machine::Cpus;
@@ -102,6 +103,9 @@ fn root_long_system_calls_are_those_that_the_program_sees_itself() {
     assert!(["read", "write", "flock"].iter().all(|name| names.contains(name)), "{names:?}");
     // All found, but where the host hid a switch; none invented.
     let not_found = long.iter().filter(|call| !late.iter().any(|late| is_of(late, call))).count();
+    let invented = late.iter().filter(|late| !calls.iter().any(|call| is_of(late, call))).count();
+    let truth = Truth { injected: long.len(), found: long.len() - not_found, invented, hidden };
+    truth.tell(Tracker::Syscall, "pipes, a file's lock, the kernel's work");
     assert!(not_found as u64 <= hidden, "{not_found} of {} not found, {hidden} hidden", long.len());
     let mut wrong = 0;
     for late in &late {

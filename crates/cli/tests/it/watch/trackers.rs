@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The trackers `wakeup` and `offcpu`, judged by a program that reads the clock itself before and after each of its sleeps.
 
+use super::truth::Truth;
 use crate::command::CProgram;
 use rtscope_event::{LateResponse, OriginKind, StepKind, Tracker};
 use rtscope_testkit::machine::Cpus;
@@ -30,11 +31,17 @@ fn is_inside(late: &LateResponse, from_ns: u64, until_ns: u64) -> bool {
     late.chain.origin.time_ns.0 + STAMPS_NS >= from_ns && late.end_ns.0 <= until_ns + STAMPS_NS
 }
 
-/// Sleeps beyond the limit, by the program's own clock, that nobody reported.
-fn missed(sleeps: &[Sleep], late: &[&LateResponse], from: usize, limit_ns: u64) -> usize {
+/// Sleeps beyond the limit, by the program's own clock, and those of them that were reported.
+fn found(sleeps: &[Sleep], late: &[&LateResponse], from: usize, limit_ns: u64) -> (usize, usize) {
     let is_long = |sleep: &&Sleep| sleep[2] - sleep[from] > limit_ns + SLACK_NS;
-    let is_found = |sleep: &Sleep| late.iter().any(|late| is_inside(late, sleep[from], sleep[2]));
-    sleeps.iter().filter(is_long).filter(|sleep| !is_found(sleep)).count()
+    let is_found = |sleep: &&Sleep| late.iter().any(|late| is_inside(late, sleep[from], sleep[2]));
+    (sleeps.iter().filter(is_long).count(), sleeps.iter().filter(is_long).filter(is_found).count())
+}
+
+/// Those that are within no sleep.
+fn invented(sleeps: &[Sleep], late: &[&LateResponse], from: usize) -> usize {
+    let is_known = |late: &&&LateResponse| sleeps.iter().any(|sleep| is_inside(late, sleep[from], sleep[2]));
+    late.len() - late.iter().filter(is_known).count()
 }
 
 // NEEDS: real time (an emulated machine takes longer than the slack for anything)
@@ -78,8 +85,16 @@ fn root_delays_are_those_that_the_program_sees_itself() {
     assert!(wakeups.len() > 20 && offcpu.len() > 50, "hardly anything was delayed");
 
     // All found, but where the host hid a switch.
-    let not_found =
-        missed(&sleeps, &wakeups, 1, WAKEUP_LIMIT_NS) + missed(&sleeps, &offcpu, 0, OFFCPU_LIMIT_NS);
+    let mut not_found = 0;
+    let told = [
+        (Tracker::Wakeup, &wakeups, 1, WAKEUP_LIMIT_NS, "a more urgent thread has the CPU"),
+        (Tracker::Offcpu, &offcpu, 0, OFFCPU_LIMIT_NS, "sleeps, and the same"),
+    ];
+    for (tracker, late, from, limit_ns, fault) in told {
+        let (injected, found) = found(&sleeps, late, from, limit_ns);
+        not_found += injected - found;
+        Truth { injected, found, invented: invented(&sleeps, late, from), hidden }.tell(tracker, fault);
+    }
     assert!(not_found as u64 <= hidden, "{not_found} delays were not found, {hidden} switches hidden");
     // None invented: each is within one sleep, and beyond the limit; a timer has woken, and the disturber had the CPU.
     for late in &wakeups {
