@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `trackers`: what each tracker of intervals costs while there is nothing to report, against a bpftrace script of the same logic, and what
-//! a second instance adds.
+//! `trackers`: what trackers cost while there is nothing to report, against a bpftrace script of the same logic, and what a second instance
+//! adds.
 //!
-//! All of it is on: the task is a target, so each of its intervals is followed, measured and counted.
+//! All of it is on: the task is a target, so each of its intervals is followed, measured and counted. `preemptoff` and `irqoff` have no peer that
+//! needs no kprobes: what they add to a switch is shown.
 
 use crate::blocks::{Load, Plan, Tool, measure};
 use crate::calls::Calls;
@@ -44,6 +45,27 @@ tracepoint:raw_syscalls:sys_exit {
   delete(@begun[tid]);
 }";
 
+const SOFTIRQS_EMPTY: [&str; 3] = ["empty_softirq_raise", "empty_softirq_entry", "empty_softirq_exit"];
+const EMPTY_SOFTIRQS: &str = "tracepoint:irq:softirq_raise { $unused = 1; }
+tracepoint:irq:softirq_entry { $unused = 1; } tracepoint:irq:softirq_exit { $unused = 1; }";
+/// As softirqs, with the wait for the handler: from where it is raised to the exit.
+const SOFTIRQ: &str = "tracepoint:irq:softirq_raise { @raised[cpu, args->vec] = nsecs; }
+tracepoint:irq:softirq_entry { @begun[cpu, args->vec] = nsecs; }
+tracepoint:irq:softirq_exit {
+  $ns = @begun[cpu, args->vec];
+  if ($ns) { @run_ns = hist(nsecs - $ns); @all_ns = hist(nsecs - @raised[cpu, args->vec]); }
+  delete(@begun[cpu, args->vec]);
+}";
+/// How far apart samples are where interrupts are watched: the command's default.
+const SAMPLES_NS: u64 = 1_000_000;
+
+/// A tracker under a load: rows of one instance and of two, and the script that it is compared with.
+struct Compared {
+    tracker: Tracker,
+    rows: [&'static str; 2],
+    peer: Option<(&'static str, &'static str)>,
+}
+
 /// So many instances of a tracker, of which nothing is late.
 fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> {
     let one = || -> Result<TrackerConfig> {
@@ -53,6 +75,9 @@ fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> 
             snapshot: false,
             follows: match tracker {
                 Tracker::Offcpu => Follows::OffCpu,
+                Tracker::Softirq => Follows::Softirqs,
+                Tracker::Preemptoff => Follows::PreemptOff,
+                Tracker::Irqoff => Follows::IrqOff(SAMPLES_NS),
                 Tracker::Syscall => Follows::Syscalls((0..rtscope_abi::RTS_SYSCALLS as usize).collect()),
                 _ => Follows::Wakeups,
             },
@@ -62,7 +87,7 @@ fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> 
     Ok(EbpfConfig { recorder: None, trackers, only: Vec::new() })
 }
 
-fn empty(only: [&'static str; 2]) -> EbpfConfig {
+fn empty(only: &[&'static str]) -> EbpfConfig {
     EbpfConfig { recorder: None, trackers: Vec::new(), only: only.to_vec() }
 }
 
@@ -70,8 +95,8 @@ fn empty(only: [&'static str; 2]) -> EbpfConfig {
 fn compare(
     load: &dyn Load,
     task: &str,
-    (empty_programs, empty_script): ([&'static str; 2], &'static str),
-    compared: &[(Tracker, &'static str, [&'static str; 3])],
+    (empty_programs, empty_script): (&[&'static str], &'static str),
+    compared: &[Compared],
     plan: Plan,
     (rows, promises, checks): (&mut Vec<Row>, &mut Vec<Promise>, &mut Vec<String>),
 ) -> Result<()> {
@@ -80,20 +105,25 @@ fn compare(
         Box::new(Rtscope::new("empty programs", cpu, &empty(empty_programs))?),
         Box::new(Bpftrace::new("bpftrace, empty script", empty_script)),
     ];
-    for (tracker, script, [one, two, peer]) in compared {
+    for Compared { tracker, rows: [one, two], peer } in compared {
         tools.push(Box::new(Rtscope::new(one, cpu, &config(*tracker, 1, task)?)?));
         tools.push(Box::new(Rtscope::new(two, cpu, &config(*tracker, 2, task)?)?));
-        tools.push(Box::new(Bpftrace::new(peer, script)));
+        tools.extend(peer.map(|(name, script)| Box::new(Bpftrace::new(name, script)) as Box<dyn Tool>));
     }
     let found = measure(load, &mut tools, plan)?;
     let [empty, empty_script] = [1, 2].map(|index: usize| found[index].median());
-    for (place, (tracker, ..)) in compared.iter().enumerate() {
-        let [one, two, peer] = [3, 4, 5].map(|first| found[first + 3 * place].median());
+    let mut medians = found.iter().skip(3).map(Row::median);
+    let mut next = || medians.next().unwrap_or(f64::NAN);
+    for Compared { tracker, peer, .. } in compared {
+        let (one, two) = (next(), next());
         let name = tracker.name();
+        if peer.is_none() {
+            continue;
+        }
         promises.push(Promise::ratio_at_most(
             &format!("{name} / bpftrace, each net of its empty program"),
             one - empty,
-            peer - empty_script,
+            next() - empty_script,
             0.5,
         ));
         promises.push(Promise::ratio_at_most(
@@ -114,25 +144,52 @@ pub fn run(quick: bool) -> Result<Report> {
     let plan = Plan::new(quick);
     let (mut rows, mut promises, mut checks) = (Vec::new(), Vec::new(), Vec::new());
     let switches = [
-        (Tracker::Wakeup, WAKEUP, ["wakeup", "wakeup, two instances", "bpftrace, wakeup latency"]),
-        (Tracker::Offcpu, OFFCPU, ["offcpu", "offcpu, two instances", "bpftrace, time off CPU"]),
+        Compared {
+            tracker: Tracker::Wakeup,
+            rows: ["wakeup", "wakeup, two instances"],
+            peer: Some(("bpftrace, wakeup latency", WAKEUP)),
+        },
+        Compared {
+            tracker: Tracker::Offcpu,
+            rows: ["offcpu", "offcpu, two instances"],
+            peer: Some(("bpftrace, time off CPU", OFFCPU)),
+        },
+        Compared {
+            tracker: Tracker::Preemptoff,
+            rows: ["preemptoff", "preemptoff, two instances"],
+            peer: None,
+        },
+        Compared { tracker: Tracker::Irqoff, rows: ["irqoff", "irqoff, two instances"], peer: None },
     ];
     {
         let pipe = Pipe::start(cpu)?;
         let report = (&mut rows, &mut promises, &mut checks);
         // Both tasks of the load have its name.
-        compare(&pipe, "*", (TWO_EMPTY, EMPTY_SWITCHES), &switches, plan, report)?;
+        compare(&pipe, "*", (&TWO_EMPTY, EMPTY_SWITCHES), &switches, plan, report)?;
     }
-    let calls =
-        [(Tracker::Syscall, SYSCALL, ["syscall", "syscall, two instances", "bpftrace, system calls"])];
-    let load = Calls::start(cpu)?;
+    let calls = [Compared {
+        tracker: Tracker::Syscall,
+        rows: ["syscall", "syscall, two instances"],
+        peer: Some(("bpftrace, system calls", SYSCALL)),
+    }];
+    {
+        let load = Calls::start(cpu)?;
+        let report = (&mut rows, &mut promises, &mut checks);
+        compare(&load, Calls::NAME, (&CALLS_EMPTY, EMPTY_CALLS), &calls, plan, report)?;
+    }
+    let softirqs = [Compared {
+        tracker: Tracker::Softirq,
+        rows: ["softirq", "softirq, two instances"],
+        peer: Some(("bpftrace, softirqs", SOFTIRQ)),
+    }];
+    let load = Calls::datagrams(cpu)?;
     let report = (&mut rows, &mut promises, &mut checks);
-    compare(&load, Calls::NAME, (CALLS_EMPTY, EMPTY_CALLS), &calls, plan, report)?;
+    compare(&load, "*", (&SOFTIRQS_EMPTY, EMPTY_SOFTIRQS), &softirqs, plan, report)?;
     Ok(Report {
         schema: "rtscope.bench.trackers/1",
         name: "trackers",
         unit:
-            "added ns per switch (one sched_switch + one sched_waking), then per system call (entry + exit)"
+            "added ns per switch (one sched_switch + one sched_waking), then per system call (entry + exit), then per datagram (its softirq)"
                 .to_string(),
         host: Host::this(cpu),
         rows,

@@ -34,6 +34,24 @@ int BPF_PROG(empty_sys_exit, struct pt_regs *regs, long result)
 	return 0;
 }
 
+SEC("tp_btf/softirq_raise")
+int BPF_PROG(empty_softirq_raise, unsigned int vec)
+{
+	return 0;
+}
+
+SEC("tp_btf/softirq_entry")
+int BPF_PROG(empty_softirq_entry, unsigned int vec)
+{
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int BPF_PROG(empty_softirq_exit, unsigned int vec)
+{
+	return 0;
+}
+
 struct bench_state {
 	__u64 waking_ns, latency_ns;
 };
