@@ -105,6 +105,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_truth_runs_is_there_and_tells() {
+        let folder = crate::root().join("crates/cli/tests/it/watch");
+        let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        let sources: Vec<String> = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        for test in TRUTH {
+            let its = |source: &&String| source.contains(&format!("fn {test}("));
+            let source = sources.iter().find(its).unwrap_or_else(|| panic!("{test} is not there"));
+            assert!(source.contains(".tell("), "the file of {test} tells nothing");
+        }
+    }
+
+    #[test]
     fn lines_of_tests_become_rows() {
         let mut tables = Tables::default();
         assert_eq!(tables.text(), "");

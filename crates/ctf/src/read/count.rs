@@ -115,10 +115,9 @@ fn count_piece(reading: &StreamReader<'_>, segments: (usize, usize)) -> (StreamC
         if let Some(count) = found.events.get_mut(next.head.event as usize) {
             *count += 1;
         }
-        if found.first_ns.is_none() {
-            found.first_ns = Some(next.ns);
-        }
-        found.last_ns = Some(next.ns);
+        // As where events are passed over. In damaged traces times may go back.
+        found.first_ns = Some(found.first_ns.map_or(next.ns, |first| first.min(next.ns)));
+        found.last_ns = found.last_ns.max(Some(next.ns));
     }
     if !lane.passed.events.is_empty() {
         let (first_ns, last_ns) = lane.passed.span_ns.unzip();

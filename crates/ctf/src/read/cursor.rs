@@ -151,7 +151,7 @@ pub(crate) struct Head {
 /// What [`Cursor::skip`] came past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Skipped {
-    /// Times of the first and the latest event that was passed.
+    /// The earliest and the latest time of an event that was passed.
     pub(crate) times: Option<(u64, u64)>,
     /// The event that it stopped at, if its header has been read: as from [`Cursor::next_event`].
     pub(crate) head: Option<Head>,
@@ -457,7 +457,7 @@ impl<'t> Cursor<'t> {
             };
             position.at = after;
             passed(event as usize);
-            times = Some(times.map_or((now, now), |(first, latest)| (first, latest.max(now))));
+            times = Some(times.map_or((now, now), |(first, latest)| (first.min(now), latest.max(now))));
         }
     }
 
