@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Traces that trace units of processors make: Intel PT, ETM, STM, ITM and others. One module a unit.
+//!
+//! Each decoder is a machine that is given bytes, in pieces of any size, and calls back with what it recognised, so that a
+//! stream may come from a file, a ring or a network. Layers are apart: frames → packets → flow of instructions (with the
+//! program's image) → events with times. Decoders allocate in proportion to their own tables and the image, never to the
+//! stream, and use `core` and `alloc` only.
+//!
+//! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
+
+mod lost;
+
+pub use lost::{Lost, LostCause};
