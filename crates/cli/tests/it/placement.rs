@@ -227,6 +227,7 @@ fn root_what_converts_a_recording_has_the_lowest_policy_before_command_begins() 
         .expect("it can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let policy = |thread: &str| said.lines().find_map(|line| line.strip_prefix(thread)?.strip_prefix(" policy "));
+    let policy =
+        |thread: &str| said.lines().find_map(|line| line.strip_prefix(thread)?.strip_prefix(" policy "));
     assert_eq!((policy("convert"), policy("drain/0")), (Some("5"), Some("0")), "{said}");
 }
