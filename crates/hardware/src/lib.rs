@@ -8,6 +8,8 @@
 //!
 //! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
 
+pub mod inventory;
 mod lost;
+pub mod perfdata;
 
 pub use lost::{Lost, LostCause};
