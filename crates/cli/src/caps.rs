@@ -13,13 +13,14 @@ pub fn run(options: &CapsOptions) -> Result<(), Failure> {
     let all = probe();
     let hardware = Inventory::of(&Machine::here());
     if options.json {
-        let report =
-            serde_json::json!({ "schema": schema::CAPS, "capabilities": all, "hardware": hardware });
+        let report = serde_json::json!({ "schema": schema::CAPS, "capabilities": all, "hardware": hardware });
         output::result(&report.to_string());
     } else {
         let hardware = inventory_lines(&hardware);
         let text = text(&all, options.verbose);
-        output::result(&format!("{text}\nTrace hardware (rtscope hardware says why, and what to do):\n{hardware}"));
+        output::result(&format!(
+            "{text}\nTrace hardware (rtscope hardware says why, and what to do):\n{hardware}"
+        ));
     }
     match all.iter().find(|capability| capability.required && capability.found != Some(true)) {
         None => Ok(()),

@@ -24,9 +24,10 @@ fn state_of(
     (what, place): (&str, &str),
 ) -> (State, String) {
     match there {
-        _ if !is_arm(surroundings) => {
-            (State::Absent, format!("only Arm's processors have it, and this is {}", surroundings.architecture))
-        }
+        _ if !is_arm(surroundings) => (
+            State::Absent,
+            format!("only Arm's processors have it, and this is {}", surroundings.architecture),
+        ),
         Some(true) => (State::Usable, format!("/{place} has {what}")),
         Some(false) => (
             State::Absent,
@@ -37,7 +38,10 @@ fn state_of(
         ),
         None => (
             State::Absent,
-            format!("/{place} is not there: the kernel is without that bus (CONFIG_CORESIGHT), or nothing describes it{}", surroundings.decides()),
+            format!(
+                "/{place} is not there: the kernel is without that bus (CONFIG_CORESIGHT), or nothing describes it{}",
+                surroundings.decides()
+            ),
         ),
     }
 }
@@ -62,10 +66,11 @@ fn registers(machine: &Machine, device: &str) -> Vec<Fact> {
     let mut facts = Vec::new();
     for (name, register, first, bits, meaning) in FIELDS {
         let (value, file) = word(register);
-        let value = value.map_or(FactValue::Unknown, |word| match (word >> first & ((1 << bits) - 1), bits) {
-            (value, 1) => FactValue::Flag(value != 0),
-            (value, _) => FactValue::Number(value),
-        });
+        let value =
+            value.map_or(FactValue::Unknown, |word| match (word >> first & ((1 << bits) - 1), bits) {
+                (value, 1) => FactValue::Flag(value != 0),
+                (value, _) => FactValue::Number(value),
+            });
         facts.push(Fact::new(name, value, meaning, format!("{file} bit {first}")));
     }
     facts
@@ -83,7 +88,8 @@ fn source(
     let what = if kind == "etm" { "an ETM" } else { "an ETE" };
     let (mut state, mut why) = state_of(surroundings, there, (what, super::coresight::DEVICES));
     if state == State::Usable && machine.exists(&format!("{PMUS}/cs_etm")) != Some(true) {
-        (state, why) = (State::NoDriver, format!("{why}, but /{PMUS}/cs_etm is not there: perf cannot use it"));
+        (state, why) =
+            (State::NoDriver, format!("{why}, but /{PMUS}/cs_etm is not there: perf cannot use it"));
     }
     let mut facts = Vec::new();
     if let Some(first) = found.first() {

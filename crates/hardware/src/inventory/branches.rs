@@ -6,7 +6,8 @@ use super::{Fact, FactValue, Machine, State, Surroundings, Unit, pmu_state};
 
 pub(super) fn bts(machine: &Machine, surroundings: &Surroundings) -> Unit {
     let has = machine.cpuid.bit(1, 0, 3, 21);
-    let (state, why) = pmu_state(machine, surroundings, "intel_bts", has, "CPUID 01h EDX bit 21 has the debug store");
+    let (state, why) =
+        pmu_state(machine, surroundings, "intel_bts", has, "CPUID 01h EDX bit 21 has the debug store");
     Unit {
         id: "intel_bts".into(),
         name: "Intel Branch Trace Store".into(),
@@ -102,7 +103,12 @@ fn lbr(machine: &Machine, surroundings: &Surroundings, depth: Option<&Depth>) ->
         let bits = [
             ("cpl_filtering", 1, 0, "branches of the kernel or of programs only"),
             ("branch_filtering", 1, 1, "branches of certain kinds only"),
-            ("call_stack", 1, 2, "call stack mode: calls without their returns, a chain of callers without frame pointers"),
+            (
+                "call_stack",
+                1,
+                2,
+                "call stack mode: calls without their returns, a chain of callers without frame pointers",
+            ),
             ("mispredict", 2, 0, "whether a branch was predicted"),
             ("timed", 2, 1, "cycles since the branch before"),
             ("branch_type", 2, 2, "the kind of each branch"),
@@ -132,8 +138,18 @@ fn amd(machine: &Machine, surroundings: &Surroundings, depth: Option<&Depth>) ->
     let extended = cpuid.bit(0x8000_0022, 0, 0, 1);
     let flag = |value: Option<bool>| value.map_or(FactValue::Unknown, FactValue::Flag);
     let mut facts = vec![
-        Fact::new("brs", flag(brs), "branch sampling of Zen 3: 16 branches, after a fixed event", "CPUID 80000008h EBX bit 31"),
-        Fact::new("lbr_v2", flag(extended), "Zen 4 and later: a stack with predictions and speculation", "CPUID 80000022h EAX bit 1"),
+        Fact::new(
+            "brs",
+            flag(brs),
+            "branch sampling of Zen 3: 16 branches, after a fixed event",
+            "CPUID 80000008h EBX bit 31",
+        ),
+        Fact::new(
+            "lbr_v2",
+            flag(extended),
+            "Zen 4 and later: a stack with predictions and speculation",
+            "CPUID 80000022h EAX bit 1",
+        ),
     ];
     if extended == Some(true) {
         let entries = cpuid.register(0x8000_0022, 0, 1).map(|word| u64::from(word >> 4 & 0x3f));

@@ -45,7 +45,8 @@ fn time(machine: &Machine, surroundings: &Surroundings) -> Unit {
         name: if is_arm { "Arm generic timer".into() } else { "Time Stamp Counter (TSC)".into() },
         state,
         why,
-        good_for: "the clock of hardware traces: the same for all CPUs, converted to the kernel's time".into(),
+        good_for: "the clock of hardware traces: the same for all CPUs, converted to the kernel's time"
+            .into(),
         privilege: "none".into(),
         allowed: Some(true),
         enable: "always on".into(),

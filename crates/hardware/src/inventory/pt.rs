@@ -12,13 +12,28 @@ type Flag = (&'static str, usize, u32, &'static str);
 
 const FLAGS: [Flag; 15] = [
     ("cr3_filtering", 1, 0, "trace of one address space only (a process), by CR3"),
-    ("psb_cyc", 1, 1, "distance of synchronisations can be set; cycle counts (CYC): the finest time there is"),
+    (
+        "psb_cyc",
+        1,
+        1,
+        "distance of synchronisations can be set; cycle counts (CYC): the finest time there is",
+    ),
     ("ip_filtering", 1, 2, "trace of ranges of addresses only, start and stop at an address (--at)"),
     ("mtc", 1, 3, "time from the crystal clock (MTC), at a small cost"),
     ("ptwrite", 1, 4, "values that a program writes into the trace (PTWRITE): software tracepoints in it"),
-    ("power_event_trace", 1, 5, "changes of power states (MWAIT, PWRE, PWRX, EXSTOP): what idle states cost a wakeup"),
+    (
+        "power_event_trace",
+        1,
+        5,
+        "changes of power states (MWAIT, PWRE, PWRX, EXSTOP): what idle states cost a wakeup",
+    ),
     ("psb_pmi_preservation", 1, 6, "what was pending survives that the trace is paused"),
-    ("event_trace", 1, 7, "interrupts, exceptions, VM exits as events (CFE, EVD): interrupt latency at little volume"),
+    (
+        "event_trace",
+        1,
+        7,
+        "interrupts, exceptions, VM exits as events (CFE, EVD): interrupt latency at little volume",
+    ),
     ("tnt_disable", 1, 8, "no record of conditional branches: events only, at little volume"),
     ("trigger_tracing", 1, 9, "performance counters and breakpoints start, stop and mark the trace (TRIG)"),
     ("topa_output", 2, 0, "output to memory in a table of pieces (ToPA)"),
@@ -38,7 +53,8 @@ const NUMBERS: [(&str, usize, u32, u32, &str); 4] = [
 
 pub(super) fn unit(machine: &Machine, surroundings: &Surroundings) -> Unit {
     let has = machine.cpuid.bit(7, 0, 1, 25);
-    let (state, mut why) = pmu_state(machine, surroundings, "intel_pt", has, "CPUID 07h EBX bit 25 has Intel PT");
+    let (state, mut why) =
+        pmu_state(machine, surroundings, "intel_pt", has, "CPUID 07h EBX bit 25 has Intel PT");
     if let Some(vendor) = surroundings.vendor.as_deref().filter(|vendor| *vendor != "GenuineIntel") {
         if has != Some(true) {
             why = format!("only Intel's processors have it, and this is {vendor}");
@@ -89,7 +105,11 @@ fn facts(machine: &Machine) -> Vec<Fact> {
         facts.push(Fact::new(name, value, meaning, source));
     }
     for (name, file, meaning) in [
-        ("max_nonturbo_ratio", "max_nonturbo_ratio", "the nominal frequency, in the unit of the ratios in CBR"),
+        (
+            "max_nonturbo_ratio",
+            "max_nonturbo_ratio",
+            "the nominal frequency, in the unit of the ratios in CBR",
+        ),
         ("tsc_art_ratio", "tsc_art_ratio", "TSC by crystal clock (CPUID 15h): what MTC is converted with"),
     ] {
         let file = format!("{PMUS}/intel_pt/{file}");

@@ -9,14 +9,18 @@ const POLICIES: &str = "sys/kernel/config/stp-policy";
 pub(super) fn unit(machine: &Machine, surroundings: &Surroundings) -> Unit {
     let devices = machine.names(CLASS);
     let (state, why) = match &devices {
-        Some(devices) if !devices.is_empty() => (State::Usable, format!("/{CLASS} has {}", devices.join(", "))),
+        Some(devices) if !devices.is_empty() => {
+            (State::Usable, format!("/{CLASS} has {}", devices.join(", ")))
+        }
         Some(_) => (
             State::NoDriver,
             format!("the class is there, but no device is: no driver found one{}", surroundings.decides()),
         ),
         None => (
             State::Absent,
-            format!("/{CLASS} is not there: the module stm_core is not loaded, or the kernel is without CONFIG_STM"),
+            format!(
+                "/{CLASS} is not there: the module stm_core is not loaded, or the kernel is without CONFIG_STM"
+            ),
         ),
     };
     let mut facts = Vec::new();

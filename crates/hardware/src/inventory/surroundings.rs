@@ -39,7 +39,9 @@ impl Surroundings {
     /// Why something may be missing here that the machine has.
     pub(super) fn decides(&self) -> String {
         match &self.hypervisor {
-            Some(name) => format!("; this is a virtual machine ({name}), whose hypervisor decides what a guest is shown"),
+            Some(name) => format!(
+                "; this is a virtual machine ({name}), whose hypervisor decides what a guest is shown"
+            ),
             None => String::new(),
         }
     }
@@ -47,7 +49,9 @@ impl Surroundings {
     /// Why something cannot be read.
     pub(super) fn hidden(&self) -> String {
         match &self.container {
-            Some(name) => format!("; this is a container ({name}), which may be without it: ask outside of it"),
+            Some(name) => {
+                format!("; this is a container ({name}), which may be without it: ask outside of it")
+            }
             None => "; mount sysfs at /sys".to_owned(),
         }
     }

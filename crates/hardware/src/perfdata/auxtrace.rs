@@ -202,11 +202,8 @@ impl EtmInfo {
         let mut cursor = Cursor(words);
         let version = cursor.u64().unwrap_or(0);
         let cpus = cursor.u64().unwrap_or(0);
-        let mut info = EtmInfo {
-            pmu: cpus >> 32,
-            snapshot_mode: cursor.u64().unwrap_or(0) != 0,
-            ..EtmInfo::default()
-        };
+        let mut info =
+            EtmInfo { pmu: cpus >> 32, snapshot_mode: cursor.u64().unwrap_or(0) != 0, ..EtmInfo::default() };
         for _ in 0..cpus & 0xffff_ffff {
             match one_cpu(&mut cursor, version) {
                 Some(cpu) => info.cpus.push(cpu),

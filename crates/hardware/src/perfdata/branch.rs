@@ -58,8 +58,21 @@ impl Branch {
     #[must_use]
     pub fn kind(&self) -> Option<&'static str> {
         const KINDS: [&str; 15] = [
-            "", "COND", "UNCOND", "IND", "CALL", "IND_CALL", "RET", "SYSCALL", "SYSRET", "COND_CALL",
-            "COND_RET", "ERET", "IRQ", "SERROR", "NO_TX",
+            "",
+            "COND",
+            "UNCOND",
+            "IND",
+            "CALL",
+            "IND_CALL",
+            "RET",
+            "SYSCALL",
+            "SYSRET",
+            "COND_CALL",
+            "COND_RET",
+            "ERET",
+            "IRQ",
+            "SERROR",
+            "NO_TX",
         ];
         let kind = usize::try_from(self.bits(20, 4)).unwrap_or(0);
         KINDS.get(kind).copied().filter(|name| !name.is_empty())

@@ -94,9 +94,8 @@ impl Window {
         count: usize,
     ) -> io::Result<Option<&[u8]>> {
         let begins_in = offset.checked_sub(self.at).and_then(|skip| usize::try_from(skip).ok());
-        let is_there = begins_in.is_some_and(|skip| {
-            skip.checked_add(count).is_some_and(|end| end <= self.bytes.len())
-        });
+        let is_there =
+            begins_in.is_some_and(|skip| skip.checked_add(count).is_some_and(|end| end <= self.bytes.len()));
         if !is_there {
             self.bytes.resize(count.max(Window::BYTES), 0);
             let read = input.read_at(offset, &mut self.bytes)?;

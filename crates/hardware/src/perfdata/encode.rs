@@ -41,7 +41,8 @@ impl PerfEncoder {
     pub fn kernel(&mut self, kind: u32, misc: u16, body: &[u8], id: &SampleId) -> &mut PerfEncoder {
         let mut whole = body.to_vec();
         whole.resize(body.len().div_ceil(8) * 8, 0);
-        let has = self.events.first().filter(|event| event.sample_id_all).map_or(0, |event| event.sample_type);
+        let has =
+            self.events.first().filter(|event| event.sample_id_all).map_or(0, |event| event.sample_type);
         let halves = |low: Option<u32>, high: Option<u32>| {
             u64::from(low.unwrap_or(0)) | u64::from(high.unwrap_or(0)) << 32
         };

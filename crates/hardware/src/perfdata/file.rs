@@ -69,7 +69,10 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
             file.is_unfinished = data_size == 0;
             let data_end = if data_size == 0 { end } else { data.saturating_add(data_size) };
             if data > end {
-                return Err(PerfError::Malformed { at: 40, what: "the records begin behind the end of the file" });
+                return Err(PerfError::Malformed {
+                    at: 40,
+                    what: "the records begin behind the end of the file",
+                });
             }
             file.data = (data, data_end);
             file.read_events(attr_size, attrs, attrs_size)?;
@@ -105,7 +108,8 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
         // No more than the file has, whatever it says.
         let is_possible = size / 8 <= IDS_MAX && at.saturating_add(size) <= self.input.size()?;
         let size = usize::try_from(size).ok().filter(|_| is_possible);
-        let size = size.ok_or(PerfError::Malformed { at, what: "the numbers of an event are not in the file" })?;
+        let size =
+            size.ok_or(PerfError::Malformed { at, what: "the numbers of an event are not in the file" })?;
         let mut bytes = vec![0; size];
         let read = self.input.read_at(at, &mut bytes)?;
         Ok((0..read / 8).filter_map(|index| word(&bytes, index)).collect())

@@ -126,17 +126,18 @@ fn a_cut_record_of_bts_is_lost_and_not_invented() {
     let stream = bts_stream(&branches(3));
     let elements = bts(&stream[..60], 60);
     assert_eq!(elements.len(), 3);
-    assert_eq!(
-        elements[2],
-        BtsElement::Lost(Lost { offset: 48, bytes: 12, cause: LostCause::Truncated })
-    );
+    assert_eq!(elements[2], BtsElement::Lost(Lost { offset: 48, bytes: 12, cause: LostCause::Truncated }));
 }
 
 #[test]
 fn branch_stacks_keep_each_flag() {
     let branches = [
         Branch { from: 0x40_1000, to: 0x40_2000, flags: 1 | 77 << 4 },
-        Branch { from: 0x40_3000, to: 0x40_4000, flags: 2 | 1 << 2 | 1 << 3 | 0xffff << 4 | 6 << 20 | 3 << 24 },
+        Branch {
+            from: 0x40_3000,
+            to: 0x40_4000,
+            flags: 2 | 1 << 2 | 1 << 3 | 0xffff << 4 | 6 << 20 | 3 << 24,
+        },
         Branch::default(),
     ];
     let mut encoder = PerfEncoder::new(vec![event(FIELDS | BRANCH_STACK)]);
@@ -216,7 +217,8 @@ fn perf_stacks(text: &str) -> Vec<Stack> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_entry = |word: &&&str| word.starts_with("0x") && word.contains('/');
         // The first words of a sample: PID/TID SECONDS.NANOSECONDS:
-        let head = words.first().and_then(|word| word.split_once('/')).filter(|(pid, _)| pid.parse::<u32>().is_ok());
+        let head =
+            words.first().and_then(|word| word.split_once('/')).filter(|(pid, _)| pid.parse::<u32>().is_ok());
         if let Some((pid, tid)) = head {
             let time = words[1].trim_end_matches(':').replace('.', "").parse().unwrap();
             stacks.push((pid.parse().unwrap(), tid.parse().unwrap(), time, Vec::new()));
@@ -301,8 +303,10 @@ fn the_pt_capture_has_its_clock_its_settings_and_its_data() {
     let count = |name: &str| counts.get(name).copied().unwrap_or(0);
     assert_eq!((count("aux"), count("start"), count("switch"), count("mmap2")), (10, 2, 152, 10));
     // Each chunk was cut out of the file by perf's own tools.
-    let mut chunks: Vec<Vec<u8>> =
-        fs::read_dir(folder.join("aux")).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
+    let mut chunks: Vec<Vec<u8>> = fs::read_dir(folder.join("aux"))
+        .unwrap()
+        .map(|file| fs::read(file.unwrap().path()).unwrap())
+        .collect();
     chunks.sort_by_key(Vec::len);
     let mut ours: Vec<Vec<u8>> = segments.iter().map(|segment| data(&bytes, segment).to_vec()).collect();
     ours.sort_by_key(Vec::len);
