@@ -8,6 +8,10 @@
 //!
 //! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
 
+extern crate alloc;
+
+pub mod coresight;
+pub mod etm;
 pub mod inventory;
 mod lost;
 pub mod perfdata;

@@ -2,6 +2,7 @@
 //! Integration tests of the crate: on streams of its own encoders, and on captures of others where they are.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod arm;
 mod captures;
 mod inventory;
 mod perfdata;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A snapshot, decoded as far as it goes, by source.
+
+use rtscope_hardware::Lost;
+use rtscope_hardware::coresight::snapshot::{Buffer, Format, Snapshot};
+use rtscope_hardware::coresight::{Deformatter, FrameSink, Framing};
+use rtscope_hardware::etm::{At, Fault, Sink, v4};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What was found of one source.
+#[derive(Default)]
+pub struct Found {
+    pub packets: Vec<(u64, String)>,
+    /// Bytes before synchronisations.
+    pub unused: u64,
+    pub input: u64,
+    /// Bytes in packets and losses.
+    pub accounted: u64,
+}
+
+/// A decoder of one source.
+struct Unit {
+    packets: v4::Packets,
+    found: Found,
+}
+
+impl Sink<v4::Packet> for Found {
+    fn packet(&mut self, at: At, packet: &v4::Packet) {
+        self.accounted += u64::from(at.bytes);
+        self.packets.push((at.offset, super::names::etm4(packet)));
+    }
+    fn lost(&mut self, lost: Lost, fault: Fault) {
+        self.accounted += lost.bytes;
+        match super::names::etm4_fault(fault) {
+            Some(name) => self.packets.push((lost.offset, name.to_owned())),
+            None => self.unused += lost.bytes,
+        }
+    }
+}
+
+impl Unit {
+    fn push(&mut self, offset: u64, bytes: &[u8]) {
+        self.found.input += bytes.len() as u64;
+        self.packets.push(offset, bytes, &mut self.found);
+    }
+
+    fn finish(mut self) -> Found {
+        self.packets.finish(&mut self.found);
+        assert_eq!(self.found.input, self.found.accounted, "each byte is in a packet or a loss");
+        assert!(self.packets.counts().balanced());
+        self.found
+    }
+}
+
+struct Units(BTreeMap<u8, Unit>);
+
+impl FrameSink for Units {
+    fn data(&mut self, id: u8, offset: u64, bytes: &[u8]) {
+        if let Some(unit) = self.0.get_mut(&id) {
+            unit.push(offset, bytes);
+        }
+    }
+    fn lost(&mut self, _: Lost) {}
+}
+
+/// All buffers of a snapshot; of a buffer of one source, the identifier is 0, as the oracle has it.
+pub fn snapshot(path: &Path, buffer: usize) -> BTreeMap<u8, Found> {
+    let snapshot = Snapshot::read(path).unwrap();
+    let buffer = &snapshot.buffers[buffer];
+    let bytes = std::fs::read(&buffer.path).unwrap();
+    let mut units = Units(units(&snapshot, buffer));
+    match buffer.format {
+        Format::Source => units.0.values_mut().for_each(|unit| unit.push(0, &bytes)),
+        format => {
+            let framing = if format == Format::Frames { Framing::Memory } else { Framing::Fsync };
+            let mut deformatter = Deformatter::new(framing);
+            deformatter.push(&bytes, &mut units);
+            deformatter.finish(&mut units);
+            assert!(deformatter.counts().balanced(), "{:?}", deformatter.counts());
+            assert_eq!(deformatter.counts().input, bytes.len() as u64);
+        }
+    }
+    units.0.into_iter().map(|(id, unit)| (id, unit.finish())).collect()
+}
+
+fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Unit> {
+    let mut units = BTreeMap::new();
+    for source in buffer.sources.iter().filter_map(|name| snapshot.source(name)) {
+        if !source.is_etm4() {
+            continue;
+        }
+        let core = snapshot.core_of(source);
+        let config = source.etm4_config(core);
+        let id = if buffer.format == Format::Source { 0 } else { config.trace_id };
+        units.insert(id, Unit { packets: v4::Packets::new(&config), found: Found::default() });
+    }
+    units
+}

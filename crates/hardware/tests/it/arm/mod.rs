@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Arm's trace units.
+
+mod captures;
+mod decode;
+mod names;
+mod oracle;
