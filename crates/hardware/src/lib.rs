@@ -10,10 +10,14 @@
 
 extern crate alloc;
 
+extern crate alloc;
+
 pub mod coresight;
 pub mod etm;
 pub mod inventory;
+pub mod itm;
 mod lost;
 pub mod perfdata;
+pub mod stp;
 
 pub use lost::{Lost, LostCause};
