@@ -10,14 +10,15 @@
 
 extern crate alloc;
 
-extern crate alloc;
-
 pub mod coresight;
+pub mod decode;
 pub mod etm;
 pub mod inventory;
 pub mod itm;
 mod lost;
 pub mod perfdata;
+pub mod program;
 pub mod stp;
+pub mod trace;
 
 pub use lost::{Lost, LostCause};

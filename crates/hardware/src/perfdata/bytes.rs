@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Something that can be read at any place.
 pub trait ReadAt {
@@ -52,6 +53,26 @@ impl ReadAt for File {
     }
 }
 
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(offset, into)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        (**self).read_at(offset, into)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        (**self).size()
+    }
+}
+
 /// What a pipe sent, in a temporary file that has no name.
 #[derive(Debug)]
 pub struct Spooled(File);
@@ -89,7 +110,7 @@ impl Window {
     /// `count` bytes from `offset` on; `None` where there are fewer. More than a record can have is never asked for.
     pub(super) fn get(
         &mut self,
-        input: &(impl ReadAt + ?Sized),
+        input: &impl ReadAt,
         offset: u64,
         count: usize,
     ) -> io::Result<Option<&[u8]>> {

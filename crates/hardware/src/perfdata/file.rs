@@ -18,21 +18,55 @@ const EVENTS_MAX: usize = 1 << 16;
 const IDS_MAX: u64 = 1 << 24;
 const RECORD_HEADER: usize = 8;
 
+/// The events of a recording.
+#[derive(Debug, Default)]
+struct Events {
+    list: Vec<EventAttribute>,
+    by_id: HashMap<u64, usize>,
+}
+
+impl Events {
+    fn add(&mut self, attribute: EventAttribute) {
+        let place = self.list.len();
+        self.by_id.extend(attribute.ids.iter().map(|id| (*id, place)));
+        self.list.push(attribute);
+    }
+
+    /// The event of a record of the kernel. Where there are several, all have their number at the same place.
+    fn of(&self, kind: u32, body: &[u8]) -> usize {
+        let [first, .., _] = self.list.as_slice() else { return 0 };
+        let has = |bit: u64| first.sample_type & bit != 0;
+        let id = if kind == number::SAMPLE {
+            let before = [sample_type::IP, sample_type::TID, sample_type::TIME, sample_type::ADDR];
+            let words = before.into_iter().filter(|bit| has(*bit)).count();
+            match (has(sample_type::IDENTIFIER), has(sample_type::ID)) {
+                (true, _) => word(body, 0),
+                (false, true) => word(body, words),
+                _ => None,
+            }
+        } else {
+            SampleId::at_the_end(body, first).id
+        };
+        id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0)
+    }
+}
+
 /// A perf.data.
 #[derive(Debug)]
-pub struct PerfFile<'f, I: ?Sized> {
-    input: &'f I,
+pub struct PerfFile<I> {
+    input: I,
     /// It came through a pipe: events are described by records.
     pub is_pipe: bool,
     /// The recorder was killed before it wrote how long the data is; what is there is read.
     pub is_unfinished: bool,
-    /// The events so far.
-    pub events: Vec<EventAttribute>,
-    by_id: HashMap<u64, usize>,
+    events: Events,
     data: (u64, u64),
+    window: Window,
+    /// Of the next record.
+    at: u64,
 }
 
-impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
+impl<I: ReadAt> PerfFile<I> {
     /// Whether bytes are the beginning of one.
     #[must_use]
     pub fn is_one(begin: &[u8]) -> bool {
@@ -43,7 +77,7 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
     ///
     /// # Errors
     /// When it is another format, or damaged.
-    pub fn open(input: &'f I) -> Result<PerfFile<'f, I>, PerfError> {
+    pub fn open(input: I) -> Result<PerfFile<I>, PerfError> {
         let mut header = [0; 104];
         let read = input.read_at(0, &mut header)?;
         let header = &header[..read];
@@ -59,9 +93,10 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
             input,
             is_pipe: field(1)? == PIPE_HEADER,
             is_unfinished: false,
-            events: Vec::new(),
-            by_id: HashMap::new(),
+            events: Events::default(),
             data: (PIPE_HEADER, end),
+            window: Window::default(),
+            at: 0,
         };
         if !file.is_pipe {
             let (attr_size, attrs, attrs_size) = (field(2)?, field(3)?, field(4)?);
@@ -77,6 +112,7 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
             file.data = (data, data_end);
             file.read_events(attr_size, attrs, attrs_size)?;
         }
+        file.at = file.data.0;
         Ok(file)
     }
 
@@ -99,7 +135,7 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
                 parsed.ok_or(PerfError::Malformed { at: place, what: "an event cannot be read" })?;
             let (ids, ids_size) = (word(section, 0).unwrap_or(0), word(section, 1).unwrap_or(0));
             attribute.ids = self.read_ids(ids, ids_size)?;
-            self.add(attribute);
+            self.events.add(attribute);
         }
         Ok(())
     }
@@ -115,56 +151,10 @@ impl<'f, I: ReadAt + ?Sized> PerfFile<'f, I> {
         Ok((0..read / 8).filter_map(|index| word(&bytes, index)).collect())
     }
 
-    fn add(&mut self, attribute: EventAttribute) {
-        let place = self.events.len();
-        self.by_id.extend(attribute.ids.iter().map(|id| (*id, place)));
-        self.events.push(attribute);
-    }
-
-    /// The event of a record of the kernel. Where there are several, all have their number at the same place.
-    fn event_of(&self, kind: u32, body: &[u8]) -> usize {
-        let [first, .., _] = self.events.as_slice() else { return 0 };
-        let has = |bit: u64| first.sample_type & bit != 0;
-        let id = if kind == number::SAMPLE {
-            let before = [sample_type::IP, sample_type::TID, sample_type::TIME, sample_type::ADDR];
-            let words = before.into_iter().filter(|bit| has(*bit)).count();
-            match (has(sample_type::IDENTIFIER), has(sample_type::ID)) {
-                (true, _) => word(body, 0),
-                (false, true) => word(body, words),
-                _ => None,
-            }
-        } else {
-            SampleId::at_the_end(body, first).id
-        };
-        id.and_then(|id| self.by_id.get(&id).copied()).unwrap_or(0)
-    }
-
-    /// The records, from the first one on.
-    pub fn records(&mut self) -> Records<'_, 'f, I> {
-        let at = self.data.0;
-        Records { file: self, window: Window::default(), at }
-    }
-
-    /// The bytes that it is read from.
-    #[must_use]
-    pub fn input(&self) -> &'f I {
-        self.input
-    }
-}
-
-/// Records, one after the other.
-#[derive(Debug)]
-pub struct Records<'p, 'f, I: ?Sized> {
-    file: &'p mut PerfFile<'f, I>,
-    window: Window,
-    at: u64,
-}
-
-impl<I: ReadAt + ?Sized> Records<'_, '_, I> {
     /// The events so far.
     #[must_use]
     pub fn events(&self) -> &[EventAttribute] {
-        &self.file.events
+        &self.events.list
     }
 
     /// The next record, in the order of the file, which is not always that of time.
@@ -172,12 +162,12 @@ impl<I: ReadAt + ?Sized> Records<'_, '_, I> {
     /// # Errors
     /// At what cannot be a record: nothing behind it can be found then.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, PerfError> {
-        let (at, end) = (self.at, self.file.data.1);
+        let (at, end) = (self.at, self.data.1);
         if at >= end {
             return Ok(None);
         }
         let cut = PerfError::Truncated { at };
-        let Some(header) = self.window.get(self.file.input, at, RECORD_HEADER)? else {
+        let Some(header) = self.window.get(&self.input, at, RECORD_HEADER)? else {
             // A recorder that was killed leaves off anywhere, and a file without an end says so by itself.
             return Err(cut);
         };
@@ -188,7 +178,7 @@ impl<I: ReadAt + ?Sized> Records<'_, '_, I> {
         if usize::from(size) < RECORD_HEADER {
             return Err(PerfError::Malformed { at, what: "a record is smaller than its header" });
         }
-        let whole = self.window.get(self.file.input, at, usize::from(size))?.ok_or(cut)?;
+        let whole = self.window.get(&self.input, at, usize::from(size))?.ok_or(cut)?;
         let body = &whole[RECORD_HEADER..];
         self.at = at + u64::from(size);
         let wrong = PerfError::Malformed { at, what: "a record is too short for what it has" };
@@ -199,7 +189,7 @@ impl<I: ReadAt + ?Sized> Records<'_, '_, I> {
             let (mut attribute, bytes) = EventAttribute::parse(body).ok_or(wrong)?;
             let ids = body.get(bytes..).unwrap_or_default();
             attribute.ids = (0..ids.len() / 8).filter_map(|index| word(ids, index)).collect();
-            self.file.add(attribute);
+            self.events.add(attribute);
             return Ok(Some(plain(at, kind, misc, size, RecordBody::Other)));
         }
         if kind == number::AUXTRACE {
@@ -210,9 +200,9 @@ impl<I: ReadAt + ?Sized> Records<'_, '_, I> {
         if kind >= number::USER {
             return Ok(Some(plain(at, kind, misc, size, record::of_perf(kind, body).ok_or(wrong)?)));
         }
-        let event = self.file.event_of(kind, body);
+        let event = self.events.of(kind, body);
         let none = EventAttribute::default();
-        let attribute = self.file.events.get(event).unwrap_or(&none);
+        let attribute = self.events.list.get(event).unwrap_or(&none);
         let body = record::of_kernel(kind, misc, body, attribute).ok_or(wrong)?;
         let id = match &body {
             RecordBody::Sample(sample) => sample.id,

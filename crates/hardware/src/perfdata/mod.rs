@@ -6,8 +6,7 @@
 //! asked for: AUX data is a place in the file ([`AuxSegment`]), which a decoder reads in pieces.
 //!
 //! ```text
-//! PerfFile ─ attributes, where the records are
-//!    └ Records ─ one Record after the other (record, sample)
+//! PerfFile ─ attributes, then one Record after the other (record, sample)
 //!         ├ AuxtraceInfo  (auxtrace): which unit, its clock, its settings for each CPU
 //!         ├ AuxSegment    (auxtrace): where AUX data is ─► decoder of the unit; BtsDecoder (bts) is here
 //!         └ Sample ─ Branch (branch): LBR and other branch stacks
@@ -28,7 +27,7 @@ pub use auxtrace::{AuxKind, AuxSegment, AuxtraceInfo, ClockConversion, EtmCpu, E
 pub use branch::Branch;
 pub use bts::{BtsDecoder, BtsElement, BtsRecord};
 pub use bytes::{ReadAt, Spooled};
-pub use file::{PerfFile, Records};
+pub use file::PerfFile;
 pub use record::{AuxFlags, Record, RecordBody, SampleId};
 pub use sample::Sample;
 

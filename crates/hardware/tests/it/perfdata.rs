@@ -28,9 +28,8 @@ fn id(time: u64) -> SampleId {
 /// Each record with what it says as text, or the error at which the file ends.
 fn read(bytes: &[u8], each: &mut dyn FnMut(&Record<'_>)) -> Result<u64, PerfError> {
     let mut file = PerfFile::open(bytes)?;
-    let mut records = file.records();
     let mut count = 0;
-    while let Some(record) = records.next_record()? {
+    while let Some(record) = file.next_record()? {
         count += 1;
         each(&record);
     }

@@ -39,7 +39,11 @@ fn captures_have_the_packets_of_the_oracle() {
             packets += expected.len();
             if let Some(place) = first_difference(&ours.packets, expected) {
                 equal = false;
-                println!("{name} {id:#x}: packet {place}: {:?}, {:?}", ours.packets.get(place), expected.get(place));
+                println!(
+                    "{name} {id:#x}: packet {place}: {:?}, {:?}",
+                    ours.packets.get(place),
+                    expected.get(place)
+                );
             }
             let unused = listing.unused.get(id).copied().unwrap_or(0);
             if ours.unused != unused {
