@@ -9,6 +9,9 @@ use crate::{Lost, LostCause};
 
 /// Bytes of a frame.
 pub const FRAME: usize = 16;
+/// Bytes of a block of a DSTREAM file, and of the frames in it; the rest is a footer.
+const DSTREAM_BLOCK: usize = 512;
+const DSTREAM_FRAMES: usize = 504;
 const FSYNC: [u8; 4] = [0xFF, 0xFF, 0xFF, 0x7F];
 const HSYNC: [u8; 2] = [0xFF, 0x7F];
 
@@ -18,10 +21,13 @@ pub enum Framing {
     /// Memory of an ETB, ETF or ETR: frames from the first byte on. Four FSYNC in the place of a frame (a barrier, as the
     /// kernel writes it where a buffer wrapped) are a discontinuity.
     Memory,
-    /// The port of a TPIU, or a DSTREAM file: FSYNC between frames. Bytes before the first one are lost.
+    /// The port of a TPIU: FSYNC between frames. Bytes before the first one are lost.
     Fsync,
     /// As [`Framing::Fsync`], with HSYNC between halfwords.
     FsyncHsync,
+    /// A file of a DSTREAM probe: as [`Framing::Fsync`], in blocks of 512 bytes of which the last eight are a footer. Offsets do
+    /// not count the footers.
+    Dstream,
     /// Frames without synchronisation, from the first byte on, as [`super::align`] found them. A frame that cannot be one is
     /// lost, but the next one begins right after it.
     Aligned,
@@ -85,6 +91,8 @@ pub struct Deformatter {
     held: [u8; 4],
     held_len: usize,
     offset: u64,
+    /// Place within a block of a DSTREAM file.
+    block: usize,
     lost: Option<Lost>,
     counts: Counts,
 }
@@ -103,6 +111,7 @@ impl Deformatter {
             held: [0; 4],
             held_len: 0,
             offset: 0,
+            block: 0,
             lost: None,
             counts: Counts { input: 0, framing: 0, lost: 0, pending: 0, data: [0; 128] },
         }
@@ -122,6 +131,16 @@ impl Deformatter {
             Framing::Fsync | Framing::FsyncHsync => {
                 for &byte in bytes {
                     self.push_port(byte, sink);
+                }
+            }
+            Framing::Dstream => {
+                for &byte in bytes {
+                    if self.block < DSTREAM_FRAMES {
+                        self.push_port(byte, sink);
+                    } else {
+                        self.counts.framing += 1;
+                    }
+                    self.block = (self.block + 1) % DSTREAM_BLOCK;
                 }
             }
         }

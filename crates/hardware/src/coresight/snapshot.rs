@@ -4,6 +4,7 @@
 //!
 //! Files are small and may be anybody's: everything in them is bounded by their size, and what is missing or wrong is named.
 
+use super::frames::Framing;
 use crate::etm::v4;
 use crate::etm::{Image, Spaces};
 use alloc::collections::BTreeMap;
@@ -44,10 +45,22 @@ impl std::error::Error for SnapshotError {}
 pub enum Format {
     /// Formatter frames in memory.
     Frames,
-    /// Formatter frames with FSYNC.
-    FramesWithSync,
+    /// Formatter frames as a DSTREAM probe stores them.
+    Dstream,
     /// Bytes of one source.
     Source,
+}
+
+impl Format {
+    /// The framing; `None` of one source's bytes.
+    #[must_use]
+    pub fn framing(self) -> Option<Framing> {
+        match self {
+            Format::Frames => Some(Framing::Memory),
+            Format::Dstream => Some(Framing::Dstream),
+            Format::Source => None,
+        }
+    }
 }
 
 /// Bytes that were captured.
@@ -255,7 +268,7 @@ impl Snapshot {
             let files = buffer.get("file").ok_or(SnapshotError::Missing(path.clone(), "file of a buffer"))?;
             let format = match buffer.get("format").unwrap_or("coresight") {
                 "source_data" => Format::Source,
-                "dstream_coresight" => Format::FramesWithSync,
+                "dstream_coresight" => Format::Dstream,
                 _ => Format::Frames,
             };
             let name = buffer.get("name").unwrap_or(name).to_string();

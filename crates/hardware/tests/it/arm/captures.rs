@@ -6,6 +6,16 @@ use super::decode;
 use super::oracle;
 use crate::captures::{capture, expected};
 
+/// Which buffer the oracle took where there are two.
+const BUFFERS: &[(&str, usize)] = &[("ete.ete-ite-instr", 1)];
+
+/// Bytes that OpenCSD 1.5.5 leaves out, from its packets and from what it lists as unused, at headers that a unit does not have.
+///
+/// - `infrastructure` is an ETMv4 trace that is said to be of an ETE, which has no exception return packet (07): 32 times the
+///   atom after one is absent. In juno_r1_1, the same trace as ETMv4, the oracle has all of them.
+/// - In `a55-test-tpiu`, 4 headers A5 (Q) are absent. TRCIDR0.QSUPP is 0, so they are reserved (IHI 0064, 6.4.18).
+const ORACLE_LEAVES_OUT: &[(&str, usize)] = &[("ete.infrastructure", 32), ("a55-test-tpiu", 4)];
+
 /// Directory of the capture, name of the oracle's listing.
 const SNAPSHOTS: &[(&str, &str)] = &[
     ("opencsd/juno_r1_1", "juno_r1_1"),
@@ -32,10 +42,12 @@ fn captures_have_the_packets_of_the_oracle() {
     let mut different = Vec::new();
     for (directory, name) in SNAPSHOTS {
         let listing = oracle::listing(&expected(&format!("opencsd-1.5.5/{name}.ppl.xz")));
-        let found = decode::snapshot(&folder.join(directory), 0);
-        let (mut packets, mut equal) = (0, true);
+        let buffer = BUFFERS.iter().find(|(of, _)| of == name).map_or(0, |(_, buffer)| *buffer);
+        let mut found = decode::snapshot(&folder.join(directory), buffer);
+        let (mut packets, mut equal, mut left_out) = (0, true, 0);
         for (id, expected) in &listing.packets {
-            let ours = found.get(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
+            let ours = found.get_mut(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
+            left_out += leave_out(ours, expected);
             packets += expected.len();
             if let Some(place) = first_difference(&ours.packets, expected) {
                 equal = false;
@@ -51,7 +63,8 @@ fn captures_have_the_packets_of_the_oracle() {
                 println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
             }
         }
-        println!("CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"equal\":{equal}}}");
+        assert_eq!(left_out, ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes), "{name}");
+        println!("CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}");
         if !equal {
             different.push(*name);
         }
@@ -65,4 +78,17 @@ fn first_difference<T: PartialEq>(ours: &[T], others: &[T]) -> Option<usize> {
     }
     let equal = ours.iter().zip(others).take_while(|(one, other)| one == other).count();
     Some(equal)
+}
+
+/// Removes headers that the unit does not have, and what is right after them, if the oracle has nothing there.
+fn leave_out(ours: &mut decode::Found, expected: &[(u64, String)]) -> usize {
+    let places: std::collections::BTreeSet<_> = expected.iter().map(|(offset, _)| *offset).collect();
+    let absent = |place: &usize| ours.packets.get(*place).is_some_and(|packet| !places.contains(&packet.0));
+    let out: std::collections::BTreeSet<_> = ours.doubtful.iter().copied().filter(absent).collect();
+    let mut place = 0;
+    ours.packets.retain(|_| {
+        place += 1;
+        !out.contains(&(place - 1))
+    });
+    out.len()
 }

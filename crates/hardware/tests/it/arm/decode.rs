@@ -3,7 +3,7 @@
 
 use rtscope_hardware::Lost;
 use rtscope_hardware::coresight::snapshot::{Buffer, Format, Snapshot};
-use rtscope_hardware::coresight::{Deformatter, FrameSink, Framing};
+use rtscope_hardware::coresight::{Deformatter, FrameSink};
 use rtscope_hardware::etm::{At, Fault, Sink, v4};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,6 +12,8 @@ use std::path::Path;
 #[derive(Default)]
 pub struct Found {
     pub packets: Vec<(u64, String)>,
+    /// Places in `packets` of headers that this unit does not have, and right after them.
+    pub doubtful: Vec<usize>,
     /// Bytes before synchronisations.
     pub unused: u64,
     pub input: u64,
@@ -33,7 +35,12 @@ impl Sink<v4::Packet> for Found {
     fn lost(&mut self, lost: Lost, fault: Fault) {
         self.accounted += lost.bytes;
         match super::names::etm4_fault(fault) {
-            Some(name) => self.packets.push((lost.offset, name.to_owned())),
+            Some(name) => {
+                self.packets.push((lost.offset, name.to_owned()));
+                if matches!(fault, Fault::NotConfigured | Fault::Reserved) {
+                    self.doubtful.extend([self.packets.len() - 1, self.packets.len()]);
+                }
+            }
             None => self.unused += lost.bytes,
         }
     }
@@ -70,10 +77,9 @@ pub fn snapshot(path: &Path, buffer: usize) -> BTreeMap<u8, Found> {
     let buffer = &snapshot.buffers[buffer];
     let bytes = std::fs::read(&buffer.path).unwrap();
     let mut units = Units(units(&snapshot, buffer));
-    match buffer.format {
-        Format::Source => units.0.values_mut().for_each(|unit| unit.push(0, &bytes)),
-        format => {
-            let framing = if format == Format::Frames { Framing::Memory } else { Framing::Fsync };
+    match buffer.format.framing() {
+        None => units.0.values_mut().for_each(|unit| unit.push(0, &bytes)),
+        Some(framing) => {
             let mut deformatter = Deformatter::new(framing);
             deformatter.push(&bytes, &mut units);
             deformatter.finish(&mut units);
