@@ -16,9 +16,19 @@ pub mod etm;
 pub mod inventory;
 pub mod itm;
 mod lost;
+extern crate alloc;
+
+pub mod coresight;
+pub mod decode;
+pub mod etm;
+pub mod inventory;
+pub mod itm;
+mod lost;
 pub mod perfdata;
 pub mod program;
+pub mod spe;
 pub mod stp;
+pub mod syst;
 pub mod trace;
 
 pub use lost::{Lost, LostCause};
