@@ -8,6 +8,9 @@
 //!
 //! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
 
+extern crate alloc;
+
 mod lost;
+pub mod pt;
 
 pub use lost::{Lost, LostCause};

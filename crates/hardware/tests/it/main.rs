@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Integration tests of the crate: on streams of its own encoders, and on captures of others where they are.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod captures;
+mod pt;
