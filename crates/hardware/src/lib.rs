@@ -10,12 +10,6 @@
 
 extern crate alloc;
 
-pub mod coresight;
-pub mod decode;
-pub mod etm;
-pub mod inventory;
-pub mod itm;
-mod lost;
 extern crate alloc;
 
 pub mod coresight;
@@ -26,6 +20,7 @@ pub mod itm;
 mod lost;
 pub mod perfdata;
 pub mod program;
+pub mod pt;
 pub mod spe;
 pub mod stp;
 pub mod syst;

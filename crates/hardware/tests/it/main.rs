@@ -6,3 +6,4 @@ mod arm;
 mod captures;
 mod inventory;
 mod perfdata;
+mod pt;
