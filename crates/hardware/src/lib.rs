@@ -10,8 +10,6 @@
 
 extern crate alloc;
 
-extern crate alloc;
-
 pub mod coresight;
 pub mod decode;
 pub mod etm;

@@ -2,6 +2,9 @@
 //! The options of `rtscope hardware`.
 
 use crate::exit::help;
+use clap::{Subcommand, ValueHint};
+use rtscope_hardware::decode::Unit;
+use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
     "Examples:
@@ -9,11 +12,33 @@ pub const EXAMPLES: &str = help!(
       Which trace units this machine has, why others are missing, and what to do.
   rtscope hardware --verbose
       The same with each property, its meaning and where it was read.
+  rtscope hardware decode perf.data
+      What trace units recorded, in numbers.
 
 Guide: docs/hardware.md."
 );
 
+const DECODE_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope hardware decode perf.data
+      Of perf record -e intel_pt//, intel_bts//, cs_etm//, arm_spe// or -b: packets, events and losses in
+      numbers.
+  rtscope hardware decode perf.data --packets --time | less
+      Each packet with its place and time.
+  perf record -b -o - ./server | rtscope hardware decode - -o trace/
+      A CTF trace, which rtscope print, stat and convert read.
+  rtscope hardware decode snapshot/ --packets
+      A snapshot directory in OpenCSD's form.
+  rtscope hardware decode swo.bin --unit itm --clock-hz 72000000 -o trace/
+      A raw file of a known unit.
+  rtscope hardware decode etb.bin --unit frames --source 0x10=etm4 --source 0x20=stp
+      CoreSight frames, with the units of their sources.
+
+What is missing is reported: bytes that are in no packet, overflows, what the recorder lost."
+);
+
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct HardwareOptions {
     /// Print one JSON object (docs/json.md)
     #[arg(long)]
@@ -21,4 +46,65 @@ pub struct HardwareOptions {
     /// Also show each property with its meaning and source, and what units that are absent would be good for
     #[arg(long, short)]
     pub verbose: bool,
+    #[command(subcommand)]
+    pub command: Option<HardwareCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HardwareCommand {
+    /// Decode what trace units recorded: a perf.data, a snapshot directory of OpenCSD, or a raw file
+    #[command(after_help = DECODE_EXAMPLES)]
+    Decode(Box<DecodeOptions>),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DecodeOptions {
+    /// The file or directory; - is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub capture: PathBuf,
+    /// The unit that wrote a raw file: pt, bts, etm4, ete, stp, itm, spe, or frames, frames-fsync (TPIU), frames-dstream
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<Unit>,
+    /// With --unit frames: the unit of a source, by its number; may be repeated
+    #[arg(long, value_name = "ID=UNIT", requires = "unit")]
+    pub source: Vec<SourceArg>,
+    /// The frequency of the unit's clock, where neither file nor stream says it
+    #[arg(long, value_name = "HZ")]
+    pub clock_hz: Option<u64>,
+    /// Print each packet
+    #[arg(long)]
+    pub packets: bool,
+    /// With --packets: also times, in nanoseconds, or in ticks where nothing says how long they are
+    #[arg(long)]
+    pub time: bool,
+    /// Make a CTF trace of the events in this directory
+    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with = "packets")]
+    pub output: Option<PathBuf>,
+    /// Print one JSON object (docs/json.md)
+    #[arg(long, conflicts_with = "packets")]
+    pub json: bool,
+    /// Exit with code 6 when anything is missing
+    #[arg(long)]
+    pub fail_if_lost: bool,
+}
+
+/// `ID=UNIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceArg(pub u8, pub Unit);
+
+impl std::str::FromStr for SourceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SourceArg, String> {
+        let (id, unit) = text.split_once('=').ok_or("write ID=UNIT, such as 0x10=etm4")?;
+        let number = match id.strip_prefix("0x") {
+            Some(digits) => u8::from_str_radix(digits, 16),
+            None => id.parse(),
+        };
+        let number = number.ok().filter(|id| (1..0x70).contains(id));
+        Ok(SourceArg(
+            number.ok_or_else(|| format!("'{id}' is not the number of a source (0x1 to 0x6f)"))?,
+            unit.parse()?,
+        ))
+    }
 }

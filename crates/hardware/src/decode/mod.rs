@@ -13,13 +13,16 @@ mod itm;
 mod lane;
 mod open;
 mod perf;
+mod pt;
 mod samples;
 mod snapshot;
+mod spe;
 mod stp;
 mod summary;
 
 pub use lane::StreamLane;
 pub use open::{Capture, DecodeError, Settings, Stream, StreamKind, Unit, open};
+pub use pt::PtSettings;
 pub use samples::SampleLane;
 pub use summary::{KindCount, LostBytes, StreamSummary};
 

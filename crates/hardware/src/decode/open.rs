@@ -5,6 +5,8 @@ use super::UnitDecoder;
 use super::bts::Bts;
 use super::etm4::Etm4;
 use super::itm::Itm;
+use super::pt::{Pt, PtSettings};
+use super::spe::Spe;
 use super::stp::Stp;
 use super::{perf, snapshot};
 use crate::coresight::{Deformatter, FrameSink, Framing};
@@ -58,6 +60,8 @@ pub enum DecodeError {
 /// A trace unit, or what joins the streams of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
+    /// Intel PT.
+    Pt,
     /// Intel BTS.
     Bts,
     /// ETMv4.
@@ -68,28 +72,45 @@ pub enum Unit {
     Stp,
     /// ITM and DWT.
     Itm,
+    /// Arm SPE.
+    Spe,
     /// CoreSight formatter frames, of which each source is asked for.
     Frames,
-    /// Formatter frames with FSYNC between them (TPIU, DSTREAM).
+    /// Formatter frames with FSYNC between them, as a TPIU sends them.
     FramesFsync,
+    /// Formatter frames in a DSTREAM probe's file.
+    FramesDstream,
 }
 
 impl Unit {
     /// All of them.
-    pub const ALL: [Unit; 7] =
-        [Unit::Bts, Unit::Etm4, Unit::Ete, Unit::Stp, Unit::Itm, Unit::Frames, Unit::FramesFsync];
+    pub const ALL: [Unit; 10] = [
+        Unit::Pt,
+        Unit::Bts,
+        Unit::Etm4,
+        Unit::Ete,
+        Unit::Stp,
+        Unit::Itm,
+        Unit::Spe,
+        Unit::Frames,
+        Unit::FramesFsync,
+        Unit::FramesDstream,
+    ];
 
     /// Its name, as `--unit` has it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Unit::Pt => "pt",
             Unit::Bts => "bts",
             Unit::Etm4 => "etm4",
             Unit::Ete => "ete",
             Unit::Stp => "stp",
             Unit::Itm => "itm",
+            Unit::Spe => "spe",
             Unit::Frames => "frames",
             Unit::FramesFsync => "frames-fsync",
+            Unit::FramesDstream => "frames-dstream",
         }
     }
 }
@@ -119,6 +140,8 @@ pub struct Settings {
 /// The unit of a stream with its settings.
 #[derive(Clone, Debug)]
 pub enum StreamKind {
+    /// Intel PT.
+    Pt(PtSettings),
     /// Intel BTS.
     Bts,
     /// ETMv4 or ETE.
@@ -127,6 +150,8 @@ pub enum StreamKind {
     Stp,
     /// ITM and DWT.
     Itm,
+    /// Arm SPE.
+    Spe,
 }
 
 impl StreamKind {
@@ -135,12 +160,14 @@ impl StreamKind {
         /// An ETE 1.0.
         const ETE: u32 = 0x4770_5a13;
         Some(match unit {
+            Unit::Pt => StreamKind::Pt(PtSettings::default()),
             Unit::Bts => StreamKind::Bts,
             Unit::Etm4 => StreamKind::Etm4(v4::Config::default()),
             Unit::Ete => StreamKind::Etm4(v4::Config { devarch: Some(ETE), ..v4::Config::default() }),
             Unit::Stp => StreamKind::Stp,
             Unit::Itm => StreamKind::Itm,
-            Unit::Frames | Unit::FramesFsync => return None,
+            Unit::Spe => StreamKind::Spe,
+            Unit::Frames | Unit::FramesFsync | Unit::FramesDstream => return None,
         })
     }
 
@@ -148,11 +175,13 @@ impl StreamKind {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
+            StreamKind::Pt(_) => "pt",
             StreamKind::Bts => "bts",
             StreamKind::Etm4(config) if config.is_ete() => "ete",
             StreamKind::Etm4(_) => "etm4",
             StreamKind::Stp => "stp",
             StreamKind::Itm => "itm",
+            StreamKind::Spe => "spe",
         }
     }
 }
@@ -192,10 +221,12 @@ pub struct Stream {
 impl Stream {
     pub(super) fn decoder(&self) -> Box<dyn UnitDecoder> {
         match &self.kind {
+            StreamKind::Pt(settings) => Box::new(Pt::new(settings, self.clock_hz)),
             StreamKind::Bts => Box::new(Bts::default()),
             StreamKind::Etm4(config) => Box::new(Etm4::new(config, self.clock_hz)),
             StreamKind::Stp => Box::new(Stp::new(stp::Framing::FlagEnds, self.clock_hz)),
             StreamKind::Itm => Box::new(Itm::new(self.clock_hz)),
+            StreamKind::Spe => Box::new(Spe::new(self.clock_hz)),
         }
     }
 
@@ -264,7 +295,11 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
         clock_hz: settings.clock_hz,
     };
     let Some(kind) = StreamKind::raw(unit) else {
-        let framing = if unit == Unit::Frames { Framing::Memory } else { Framing::Fsync };
+        let framing = match unit {
+            Unit::FramesFsync => Framing::Fsync,
+            Unit::FramesDstream => Framing::Dstream,
+            _ => Framing::Memory,
+        };
         for (id, bytes) in sources(&file, &[piece], framing).map_err(failed)? {
             let kind = settings.sources.iter().find(|(source, _)| *source == id);
             match kind.and_then(|(_, unit)| StreamKind::raw(*unit)) {

@@ -2,6 +2,7 @@
 //! A perf.data as a capture: its AUX data as streams, by buffer, with who ran when; and whether its samples have branch stacks.
 
 use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
+use super::pt::PtSettings;
 use crate::coresight::Framing;
 use crate::etm::v4;
 use crate::perfdata::{
@@ -187,6 +188,11 @@ fn streams(
             clock_hz: settings.clock_hz,
         };
         match (&info.kind, &info.etm) {
+            (AuxKind::IntelPt, _) => {
+                let settings = PtSettings { clock: info.clock };
+                capture.streams.push(stream(name, StreamKind::Pt(settings), None));
+            }
+            (AuxKind::ArmSpe, _) => capture.streams.push(stream(name, StreamKind::Spe, None)),
             (AuxKind::IntelBts, _) => capture.streams.push(stream(name, StreamKind::Bts, None)),
             (AuxKind::CsEtm, Some(etm)) if found.is_raw => {
                 let cpu = etm.cpus.iter().find(|cpu| Some(cpu.cpu()) == segment.cpu.map(u64::from));

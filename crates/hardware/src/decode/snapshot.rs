@@ -39,7 +39,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
                 continue;
             }
             Format::Frames => Framing::Memory,
-            Format::FramesWithSync => Framing::Fsync,
+            Format::Dstream => Framing::Dstream,
         };
         for (id, bytes) in sources(&file, &pieces, framing).map_err(failed)? {
             let source = of_buffer.iter().find(|source| source.trace_id() == Some(id));

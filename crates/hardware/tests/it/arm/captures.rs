@@ -63,8 +63,14 @@ fn captures_have_the_packets_of_the_oracle() {
                 println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
             }
         }
-        assert_eq!(left_out, ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes), "{name}");
-        println!("CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}");
+        assert_eq!(
+            left_out,
+            ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes),
+            "{name}"
+        );
+        println!(
+            "CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}"
+        );
         if !equal {
             different.push(*name);
         }
