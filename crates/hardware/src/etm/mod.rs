@@ -10,9 +10,14 @@
 
 use crate::{Lost, LostCause};
 
+mod element;
 mod image;
+pub mod isa;
+mod returns;
 pub mod v4;
+mod walk;
 
+pub use element::{Context, Element, ElementSink, Gap, Range, Transaction};
 pub use image::{Image, Spaces};
 
 /// Bytes of a stream that are one packet.

@@ -24,10 +24,12 @@
 //! Trace Extension (in the Arm ARM, DDI 0487, part D6, with the same packets and a few more).
 
 mod config;
+mod flow;
 mod packet;
 mod packets;
 mod parse;
 
 pub use config::{Config, Profile};
+pub use flow::Flow;
 pub use packet::{Address, AddressForm, Atoms, Context, Packet, TraceInfo};
 pub use packets::{Counts, Packets};

@@ -4,13 +4,14 @@
 use rtscope_hardware::Lost;
 use rtscope_hardware::coresight::snapshot::{Buffer, Format, Snapshot};
 use rtscope_hardware::coresight::{Deformatter, FrameSink};
-use rtscope_hardware::etm::{At, Fault, Sink, v4};
+use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Sink, v4};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What was found of one source.
 #[derive(Default)]
 pub struct Found {
+    pub trace_id: u8,
     pub packets: Vec<(u64, String)>,
     /// Places in `packets` of headers that this unit does not have, and right after them.
     pub doubtful: Vec<usize>,
@@ -19,15 +20,41 @@ pub struct Found {
     pub input: u64,
     /// Bytes in packets and losses.
     pub accounted: u64,
+    pub elements: Vec<String>,
+}
+
+#[derive(Default)]
+struct Elements(Vec<String>);
+
+impl ElementSink for Elements {
+    fn element(&mut self, _: u64, element: &Element) {
+        self.0.extend(super::names::element(element));
+    }
 }
 
 /// A decoder of one source.
 struct Unit {
     packets: v4::Packets,
-    found: Found,
+    both: Both,
 }
 
-impl Sink<v4::Packet> for Found {
+struct Both {
+    found: Found,
+    flow: v4::Flow<Elements>,
+}
+
+impl Sink<v4::Packet> for Both {
+    fn packet(&mut self, at: At, packet: &v4::Packet) {
+        self.found.packet(at, packet);
+        self.flow.packet(at, packet);
+    }
+    fn lost(&mut self, lost: Lost, fault: Fault) {
+        self.found.lost(lost, fault);
+        self.flow.lost(lost, fault);
+    }
+}
+
+impl Found {
     fn packet(&mut self, at: At, packet: &v4::Packet) {
         self.accounted += u64::from(at.bytes);
         self.packets.push((at.offset, super::names::etm4(packet)));
@@ -48,15 +75,18 @@ impl Sink<v4::Packet> for Found {
 
 impl Unit {
     fn push(&mut self, offset: u64, bytes: &[u8]) {
-        self.found.input += bytes.len() as u64;
-        self.packets.push(offset, bytes, &mut self.found);
+        self.both.found.input += bytes.len() as u64;
+        self.packets.push(offset, bytes, &mut self.both);
     }
 
     fn finish(mut self) -> Found {
-        self.packets.finish(&mut self.found);
-        assert_eq!(self.found.input, self.found.accounted, "each byte is in a packet or a loss");
+        self.packets.finish(&mut self.both);
+        self.both.flow.finish();
+        let Both { mut found, flow } = self.both;
+        assert_eq!(found.input, found.accounted, "each byte is in a packet or a loss");
         assert!(self.packets.counts().balanced());
-        self.found
+        found.elements = flow.into_sink().0;
+        found
     }
 }
 
@@ -99,7 +129,10 @@ fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Unit> {
         let core = snapshot.core_of(source);
         let config = source.etm4_config(core);
         let id = if buffer.format == Format::Source { 0 } else { config.trace_id };
-        units.insert(id, Unit { packets: v4::Packets::new(&config), found: Found::default() });
+        let image = core.map_or(Image::new(), |core| snapshot.image(core).0);
+        let flow = v4::Flow::new(&config, image, Elements::default());
+        let both = Both { found: Found { trace_id: config.trace_id, ..Found::default() }, flow };
+        units.insert(id, Unit { packets: v4::Packets::new(&config), both });
     }
     units
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! OpenCSD's words for what our decoders found.
 
-use rtscope_hardware::etm::Fault;
+use rtscope_hardware::etm::isa::{Instruction, Kind};
+use rtscope_hardware::etm::{Context, Element, Fault};
 use rtscope_hardware::etm::v4::{Address, AddressForm, Packet};
 
 /// Of bytes that are in no packet.
@@ -71,7 +72,122 @@ fn form(address: &Address) -> String {
     }
 }
 
-/// The oracle's element, without words.
-pub fn oracle_element(_text: &str) -> Option<String> {
-    None
+/// The oracle's element in the form of [`element`]: without what follows from the rest (conditional), and without the reasons
+/// of gaps, of which each decoder has its own.
+pub fn oracle_element(text: &str) -> Option<String> {
+    let (name, rest) = text.split_once('(').unwrap();
+    Some(match name {
+        "NO_SYNC" | "EO_TRACE" => return None,
+        "TRACE_ON" => format!("TRACE_ON{}", cycles(rest)),
+        "INSTR_RANGE" => {
+            let rest = rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
+            let rest = rest.replace("A64:", "").replace("V7:impl ", "");
+            format!("RANGE {}{}", words(rest.split('[').take(2).collect::<Vec<_>>().join("[").as_str()), cycles(&rest))
+        }
+        "ADDR_NACC" => format!("NO_MEMORY {}", rest.split(';').next().unwrap().trim()),
+        "PE_CONTEXT" => format!("CONTEXT {}{}", words(rest.split('[').next().unwrap()), cycles(rest)),
+        "EXCEPTION" => {
+            let address = rest.strip_prefix("pref ret addr:").map_or("none", |rest| rest.split([';', ' ']).next().unwrap());
+            let number = rest.split("excep num (").nth(1).unwrap().split(')').next().unwrap();
+            format!("EXCEPTION {number} {address}")
+        }
+        "EXCEPTION_RET" => "EXCEPTION_RET".to_owned(),
+        "TIMESTAMP" => format!("TIMESTAMP {}{}", number_of(rest, "TS="), cycles(rest)),
+        "CYCLE_COUNT" => format!("CYCLES{}", cycles(rest)),
+        "EVENT" if rest.contains("Trigger") => "TRIGGER".to_owned(),
+        "EVENT" => format!("EVENT {}", rest.split("Numbered:").nth(1).unwrap().split(';').next().unwrap()),
+        "INSTRUMENTATION" => {
+            let (level, value) = rest.strip_prefix("EL").unwrap().split_once("; 0x").unwrap();
+            format!("INSTRUMENTATION {level} {:#x}", u64::from_str_radix(value.trim_end_matches([')', ' ']), 16).unwrap())
+        }
+        "MEMTRANS" => format!("TRANSACTION {}", rest.trim_end_matches([')', ' '])),
+        "SYNC_MARKER" => "MARKER".to_owned(),
+        "I_RANGE_NOPATH" => format!("UNKNOWN_PATH {}", words(rest)),
+        _ => return None,
+    })
+}
+
+fn words(text: &str) -> String {
+    let text = text.replace([';', ':', '[', ']', ')', '('], " ");
+    text.split_whitespace().filter(|word| !["num_i", "last_sz"].contains(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn cycles(text: &str) -> String {
+    text.split("[CC=").nth(1).map_or(String::new(), |rest| format!(" cycles {}", rest.split(']').next().unwrap()))
+}
+
+fn number_of(text: &str, key: &str) -> String {
+    let digits = text.split(key).nth(1).unwrap().split([']', ';']).next().unwrap().trim().trim_start_matches("0x");
+    format!("{:#x}", u64::from_str_radix(digits, 16).unwrap())
+}
+
+/// Our element.
+pub fn element(element: &Element) -> Option<String> {
+    let cycles = |cycles: Option<u32>| cycles.map_or(String::new(), |cycles| format!(" cycles {cycles}"));
+    Some(match *element {
+        Element::Gap(_) => return None,
+        Element::TraceOn { .. } => "TRACE_ON".to_owned(),
+        Element::Range(range) => {
+            let kind = kind(&range.last);
+            let taken = if range.taken { "E" } else { "N" };
+            let (start, end) = (range.start, range.end);
+            let size = range.last.size;
+            let count = range.instructions;
+            let range_cycles = cycles(range.cycles);
+            format!("RANGE {start:#x} {end:#x} {count} {size} ISA={:?} {taken} {kind}{range_cycles}", range.isa)
+        }
+        Element::UnknownPath { start, end, instructions } => {
+            format!("UNKNOWN_PATH {start:#x} {end:#x} {}", instructions.unwrap_or(0))
+        }
+        Element::NoMemory { address } => format!("NO_MEMORY {address:#x}"),
+        Element::Context(context) => context_text(&context),
+        Element::Exception { number, return_address } => {
+            let address = return_address.map_or("none".to_owned(), |address| format!("{address:#x}"));
+            format!("EXCEPTION {number:#04x} {address}")
+        }
+        Element::ExceptionReturn => "EXCEPTION_RET".to_owned(),
+        Element::Timestamp { value, cycles: count } => format!("TIMESTAMP {value:#x}{}", cycles(count)),
+        Element::Cycles(count) => format!("CYCLES cycles {}", count.unwrap_or(0)),
+        Element::Event(number) => format!("EVENT {number}"),
+        Element::Trigger => "TRIGGER".to_owned(),
+        Element::Instrumentation { level, value } => format!("INSTRUMENTATION {level} {value:#x}"),
+        Element::Transaction(transaction) => format!("TRANSACTION {transaction:?}"),
+        Element::TimestampMarker => "MARKER".to_owned(),
+    })
+}
+
+fn kind(last: &Instruction) -> String {
+    let kind = match last.kind {
+        Kind::Direct => "BR",
+        Kind::Indirect => "iBR",
+        Kind::Barrier => "ISB",
+        Kind::DataBarrier => "DSB.DMB",
+        Kind::Wait => "WFI.WFE",
+        Kind::TransactionStart => "TSTART",
+        Kind::Other => "---",
+    };
+    let how = match (last.is_return, last.is_exception_return, last.link) {
+        (true, ..) => " ret",
+        (_, true, _) => " eret",
+        (.., true) => " link",
+        _ => "",
+    };
+    format!("{kind}{how}")
+}
+
+fn context_text(context: &Context) -> String {
+    let mut text = format!("CONTEXT ISA={:?} ", context.isa);
+    let world = if context.non_secure { "N" } else { "S" };
+    match context.level {
+        Some(level) => text += &format!("EL{level}{world}"),
+        None => text += world,
+    }
+    text += if context.is_64_bit { " 64-bit" } else { " 32-bit" };
+    if let Some(vmid) = context.vmid {
+        text += &format!(" VMID={vmid:#x}");
+    }
+    if let Some(id) = context.context_id {
+        text += &format!(" CTXTID={id:#x}");
+    }
+    text
 }
