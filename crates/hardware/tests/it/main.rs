@@ -4,6 +4,14 @@
 
 mod arm;
 mod captures;
+mod hostile;
 mod inventory;
+mod itm;
+mod itm_captures;
 mod perfdata;
 mod pt;
+mod spe;
+mod stp;
+mod stp_captures;
+mod stp_opencsd;
+mod syst;
