@@ -349,12 +349,12 @@ fn cycles(window: &[u8; BYTES_MAX], available: usize) -> Step {
         return Step::Packet(Packet::Cyc { cycles }, 1);
     }
     // More bytes than fit into 64 bits are in no processor's counter.
-    for at in 1..9 {
+    for (at, byte) in window.iter().enumerate().take(9).skip(1) {
         if at >= available {
             return Step::Incomplete;
         }
-        cycles |= u64::from(window[at] >> 1) << (5 + 7 * (at - 1));
-        if window[at] & 1 == 0 {
+        cycles |= u64::from(byte >> 1) << (5 + 7 * (at - 1));
+        if byte & 1 == 0 {
             return Step::Packet(Packet::Cyc { cycles }, at + 1);
         }
     }

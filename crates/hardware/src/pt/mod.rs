@@ -6,6 +6,7 @@
 //! | module | from | to |
 //! |---|---|---|
 //! | [`decode`] | bytes, in pieces of any size | [`packet::Packet`]s with their places, and what was lost |
+//! | [`time`] | packets | ticks of the TSC, with the error, and nanoseconds |
 //! | [`encode`] | packets; or branches of a program | bytes |
 //!
 //! ```
@@ -38,6 +39,8 @@
 pub mod decode;
 pub mod encode;
 pub mod packet;
+pub mod time;
 
 pub use decode::{Decoder, Place, Sink};
 pub use packet::{ExecMode, Ip, IpBytes, LastIp, Packet, Tnt};
+pub use time::{Clock, ClockConfig, PerfClock, Time};

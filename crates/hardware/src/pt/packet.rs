@@ -114,7 +114,7 @@ impl LastIp {
 #[inline]
 #[must_use]
 pub(super) const fn extended_from_bit_47(address: u64) -> u64 {
-    ((address << 16).cast_signed() >> 16).cast_unsigned()
+    ((address << 16) as i64 >> 16) as u64
 }
 
 /// Up to 47 branches: taken (1) or not (0). Also a return to where its call came from, which is a taken one.

@@ -4,6 +4,7 @@
 mod hostile;
 mod oracle;
 mod packets;
+mod time;
 
 use rtscope_hardware::Lost;
 use rtscope_hardware::pt::{Decoder, Packet, Place, Sink};
