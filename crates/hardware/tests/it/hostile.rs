@@ -7,7 +7,7 @@
 use rtscope_hardware::{itm, spe, stp};
 use rtscope_testkit::random::Random;
 
-use super::captures;
+use super::stm_captures;
 
 /// What a decoder said of a stream: where each item is, and all of it as text.
 struct Account {

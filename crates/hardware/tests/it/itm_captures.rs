@@ -4,7 +4,7 @@
 use rtscope_hardware::itm::{Action, Decoder, Delay, Item, Packet, Payload};
 use rtscope_hardware::{Lost, LostCause};
 
-use super::captures;
+use super::stm_captures;
 
 fn bytes_of(value: u32, size: u8) -> Vec<u8> {
     value.to_le_bytes()[..usize::from(size)].to_vec()

@@ -11,6 +11,7 @@ mod itm_captures;
 mod perfdata;
 mod pt;
 mod spe;
+mod stm_captures;
 mod stp;
 mod stp_captures;
 mod stp_opencsd;

@@ -4,7 +4,7 @@
 use rtscope_hardware::LostCause;
 use rtscope_hardware::stp::{Decoder, Item, Packet, Payload};
 
-use super::captures;
+use super::stm_captures;
 
 /// A packet as OpenCSD says it: name, number, time, and the nibbles that it prints.
 #[derive(Debug)]

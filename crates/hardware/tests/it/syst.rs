@@ -6,7 +6,7 @@ use rtscope_hardware::syst::{
     Body, Checksum, Collateral, Encoder, FormatError, Location, Message, Origin, Severity, TextError,
 };
 
-use super::captures;
+use super::stm_captures;
 
 /// A line of comma-separated values, with quotes.
 fn cells(line: &str) -> Vec<String> {

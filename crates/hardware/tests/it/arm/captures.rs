@@ -44,18 +44,14 @@ fn captures_have_the_packets_of_the_oracle() {
         let listing = oracle::listing(&expected(&format!("opencsd-1.5.5/{name}.ppl.xz")));
         let buffer = BUFFERS.iter().find(|(of, _)| of == name).map_or(0, |(_, buffer)| *buffer);
         let mut found = decode::snapshot(&folder.join(directory), buffer);
-        let (mut packets, mut equal, mut left_out) = (0, true, 0);
+        let (mut packets, mut elements, mut ranges, mut equal, mut left_out) = (0, 0, 0, true, 0);
         for (id, expected) in &listing.packets {
             let ours = found.get_mut(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
             left_out += leave_out(ours, expected);
             packets += expected.len();
             if let Some(place) = first_difference(&ours.packets, expected) {
                 equal = false;
-                println!(
-                    "{name} {id:#x}: packet {place}: {:?}, {:?}",
-                    ours.packets.get(place),
-                    expected.get(place)
-                );
+                println!("{name} {id:#x}: packet {place}: {:?}, {:?}", ours.packets.get(place), expected.get(place));
             }
             let unused = listing.unused.get(id).copied().unwrap_or(0);
             if ours.unused != unused {
@@ -63,14 +59,25 @@ fn captures_have_the_packets_of_the_oracle() {
                 println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
             }
         }
-        assert_eq!(
-            left_out,
-            ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes),
-            "{name}"
-        );
-        println!(
-            "CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}"
-        );
+        if listing.elements.is_empty() {
+            println!("{name}: the oracle listed packets only");
+        }
+        for (id, expected) in &listing.elements {
+            let ours = found.values().find(|found| found.trace_id == *id);
+            let Some(ours) = ours else {
+                assert!(expected.is_empty(), "{name}: no source {id:#x}");
+                continue;
+            };
+            elements += expected.len();
+            ranges += expected.iter().filter(|element| element.starts_with("RANGE")).count();
+            if let Some(place) = first_difference(&ours.elements, expected) {
+                equal = false;
+                let around = place.saturating_sub(2)..place + 2;
+                println!("{name} {id:#x}: element {place}: {:#?}, {:#?}", ours.elements.get(around.clone()), expected.get(around));
+            }
+        }
+        assert_eq!(left_out, ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes), "{name}");
+        println!("CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"elements\":{elements},\"ranges\":{ranges},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}");
         if !equal {
             different.push(*name);
         }

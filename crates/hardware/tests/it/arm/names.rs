@@ -50,9 +50,7 @@ pub fn etm4(packet: &Packet) -> String {
         Packet::Address(address) => return format!("I_ADDR_{}", form(address)),
         Packet::AddressContext(address, _) => return format!("I_ADDR_CTXT_{}", form(address)),
         // The misspelling is the oracle's.
-        Packet::SourceAddress(address)
-            if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) =>
-        {
+        Packet::SourceAddress(address) if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) => {
             return format!("I_SCR_ADDR_{}", form(address));
         }
         Packet::SourceAddress(address) => return format!("I_SRC_ADDR_{}", form(address)),
