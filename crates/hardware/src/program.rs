@@ -160,3 +160,70 @@ impl Functions {
         self.list.is_empty()
     }
 }
+
+/// All that is in memory: bytes by address, and functions.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Bytes from an address on.
+    pub pieces: Vec<(u64, Arc<[u8]>)>,
+    /// Functions.
+    pub functions: Functions,
+}
+
+impl Memory {
+    /// Adds a program at a place.
+    pub fn add(&mut self, program: &Program, bias: u64) {
+        let moved = program.segments.iter().filter(|segment| !segment.bytes.is_empty());
+        self.pieces.extend(moved.map(|segment| (segment.address.wrapping_add(bias), segment.bytes.clone())));
+        self.functions.add(program, bias);
+    }
+
+    /// Whether nothing is known of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// An address with its function, for people.
+    #[must_use]
+    pub fn place(&self, address: u64) -> String {
+        match self.functions.at(address) {
+            Some(Found { function, offset: 0 }) => format!("{address:#x} <{}>", function.name),
+            Some(Found { function, offset }) => format!("{address:#x} <{}+{offset:#x}>", function.name),
+            None => format!("{address:#x}"),
+        }
+    }
+}
+
+/// A program that the user names, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedProgram {
+    /// The file.
+    pub path: PathBuf,
+    /// Where its first byte in memory is; `None`: where the recording or the file itself says.
+    pub address: Option<u64>,
+}
+
+impl std::str::FromStr for NamedProgram {
+    type Err = String;
+
+    /// `FILE` or `FILE@ADDRESS`.
+    fn from_str(text: &str) -> Result<NamedProgram, String> {
+        let parts = text.rsplit_once('@').filter(|(_, address)| address.starts_with("0x"));
+        let Some((path, address)) = parts else {
+            return Ok(NamedProgram { path: text.into(), address: None });
+        };
+        let number = u64::from_str_radix(address.trim_start_matches("0x"), 16);
+        let number = number.map_err(|_| format!("'{address}' is not an address (0x…)"))?;
+        Ok(NamedProgram { path: path.into(), address: Some(number) })
+    }
+}
+
+impl NamedProgram {
+    /// What is added to its own addresses, where the user says so.
+    #[must_use]
+    pub fn bias(&self, program: &Program) -> u64 {
+        let lowest = program.segments.iter().map(|segment| segment.address & !0xfff).min().unwrap_or(0);
+        self.address.map_or(0, |address| address.wrapping_sub(lowest))
+    }
+}

@@ -6,6 +6,7 @@ use crate::exit::Failure;
 use crate::output::{self, note};
 use rtscope_ctf::TraceInfo;
 use rtscope_hardware::decode::{Capture, DecodeError, SampleLane, Settings, Stream, StreamLane, open};
+use rtscope_hardware::pt::ClockConfig;
 use rtscope_hardware::trace::{HardwareEvent, HardwareSource, Lane, TraceError, write_ctf};
 use rtscope_view::hardware::{
     DecodeReport, DecodedStream, FindingsWriter, WrittenTrace, decode_json, decode_text,
@@ -20,6 +21,12 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
         unit: options.unit,
         sources: options.source.iter().map(|source| (source.0, source.1)).collect(),
         clock_hz: options.clock_hz,
+        pt: ClockConfig {
+            mtc_frequency: options.mtc_freq,
+            tsc_per_crystal: options.tsc_ratio.map(|ratio| (ratio.0, ratio.1)),
+            nominal_ratio: options.nominal_ratio,
+        },
+        programs: options.image.clone(),
     };
     let mut capture = open(&options.capture, &settings).map_err(failure)?;
     let mut report = DecodeReport {
@@ -36,7 +43,7 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
     }
     if options.json {
         output::result(&output::object(decode_json(&report))?);
-    } else if !options.packets {
+    } else if !options.packets && !options.flow {
         output::result(&decode_text(&report));
     }
     report.notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
@@ -47,7 +54,7 @@ fn failure(error: DecodeError) -> Failure {
     match error {
         DecodeError::Io { path, source } => Failure::system(format!("reading {}", path.display()), &source),
         error @ (DecodeError::Perf { .. } | DecodeError::Snapshot(_)) => Failure::Damaged(error.to_string()),
-        error @ (DecodeError::NoUnit(_) | DecodeError::Nothing { .. }) => Failure::Usage(error.to_string()),
+        error @ (DecodeError::NoUnit(_) | DecodeError::Nothing { .. } | DecodeError::Program(_)) => Failure::Usage(error.to_string()),
     }
 }
 
@@ -55,12 +62,12 @@ fn failure(error: DecodeError) -> Failure {
 fn streams(capture: &Capture, options: &DecodeOptions) -> Result<Vec<DecodedStream>, Failure> {
     const BUFFER: usize = 1 << 18;
     let out = BufWriter::with_capacity(BUFFER, io::stdout().lock());
-    let mut writer = FindingsWriter::new(out, options.packets, false, options.time);
+    let mut writer = FindingsWriter::new(out, options.packets, options.flow, options.time);
     let mut done = Vec::new();
     let failed = |error: io::Error| Failure::system(format!("reading {}", options.capture.display()), &error);
     for stream in &capture.streams {
         let (unit, bytes) = (stream.kind.name(), stream.bytes());
-        if options.packets {
+        if options.packets || options.flow {
             writer.stream(&stream.name, unit, bytes);
         }
         let mut lane = StreamLane::new(stream);
@@ -69,7 +76,7 @@ fn streams(capture: &Capture, options: &DecodeOptions) -> Result<Vec<DecodedStre
     }
     if let Some(file) = &capture.samples {
         let bytes = file.metadata().map_err(failed)?.len();
-        if options.packets {
+        if options.packets || options.flow {
             writer.stream("samples", "branch stacks", bytes);
         }
         let mut lane = SampleLane::new(file).map_err(|error| Failure::Damaged(error.to_string()))?;
@@ -77,8 +84,8 @@ fn streams(capture: &Capture, options: &DecodeOptions) -> Result<Vec<DecodedStre
         done.push(decoded("samples", "branch stacks", bytes, lane.summary()));
     }
     match writer.finish() {
-        // The reader needs no more.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(done),
+        // The reader needs no more: what was counted so far is no judgement.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Vec::new()),
         finished => {
             finished.map_err(|error| Failure::system("writing to standard output", &error))?;
             Ok(done)

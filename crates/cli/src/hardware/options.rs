@@ -4,6 +4,7 @@
 use crate::exit::help;
 use clap::{Subcommand, ValueHint};
 use rtscope_hardware::decode::Unit;
+use rtscope_hardware::program::NamedProgram;
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
@@ -25,6 +26,8 @@ const DECODE_EXAMPLES: &str = help!(
       numbers.
   rtscope hardware decode perf.data --packets --time | less
       Each packet with its place and time.
+  rtscope hardware decode perf.data --image ./server --image /lib/x86_64-linux-gnu/libc.so.6 -o trace/
+      The functions that ran, as events of their threads.
   perf record -b -o - ./server | rtscope hardware decode - -o trace/
       A CTF trace, which rtscope print, stat and convert read.
   rtscope hardware decode snapshot/ --packets
@@ -68,20 +71,36 @@ pub struct DecodeOptions {
     /// With --unit frames: the unit of a source, by its number; may be repeated
     #[arg(long, value_name = "ID=UNIT", requires = "unit")]
     pub source: Vec<SourceArg>,
+    /// A program that ran: an ELF file, and where its first byte was in memory if neither recording nor file says that; may be
+    /// repeated
+    #[arg(long, value_name = "FILE[@0xADDRESS]", value_hint = ValueHint::FilePath)]
+    pub image: Vec<NamedProgram>,
     /// The frequency of the unit's clock, where neither file nor stream says it
     #[arg(long, value_name = "HZ")]
     pub clock_hz: Option<u64>,
+    /// Of a raw stream of Intel PT: ticks of the TSC for ticks of the crystal clock, EBX/EAX of CPUID leaf 15h
+    #[arg(long, value_name = "TICKS/TICKS", help_heading = "Intel PT")]
+    pub tsc_ratio: Option<Ratio>,
+    /// Of a raw stream of Intel PT: an MTC packet each 2^N ticks of the crystal clock
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Intel PT")]
+    pub mtc_freq: u8,
+    /// Of a raw stream of Intel PT: the nominal frequency, in the unit of CBR packets
+    #[arg(long, value_name = "RATIO", help_heading = "Intel PT")]
+    pub nominal_ratio: Option<u8>,
     /// Print each packet
     #[arg(long)]
     pub packets: bool,
-    /// With --packets: also times, in nanoseconds, or in ticks where nothing says how long they are
+    /// Print what was executed: ranges or branches, with the functions of --image
+    #[arg(long)]
+    pub flow: bool,
+    /// With --packets and --flow: also times, in nanoseconds, or in ticks where nothing says how long they are
     #[arg(long)]
     pub time: bool,
     /// Make a CTF trace of the events in this directory
-    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with = "packets")]
+    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with_all = ["packets", "flow"])]
     pub output: Option<PathBuf>,
     /// Print one JSON object (docs/json.md)
-    #[arg(long, conflicts_with = "packets")]
+    #[arg(long, conflicts_with_all = ["packets", "flow"])]
     pub json: bool,
     /// Exit with code 6 when anything is missing
     #[arg(long)]
@@ -106,5 +125,19 @@ impl std::str::FromStr for SourceArg {
             number.ok_or_else(|| format!("'{id}' is not the number of a source (0x1 to 0x6f)"))?,
             unit.parse()?,
         ))
+    }
+}
+
+/// Two numbers with / between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio(pub u32, pub u32);
+
+impl std::str::FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ratio, String> {
+        let parts = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let parts = parts.filter(|(a, b): &(u32, u32)| *a > 0 && *b > 0);
+        parts.map(|(a, b)| Ratio(a, b)).ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
     }
 }

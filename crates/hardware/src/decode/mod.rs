@@ -9,6 +9,7 @@
 
 mod bts;
 mod etm4;
+mod follow;
 mod itm;
 mod lane;
 mod open;

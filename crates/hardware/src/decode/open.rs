@@ -4,14 +4,17 @@
 use super::UnitDecoder;
 use super::bts::Bts;
 use super::etm4::Etm4;
+use super::follow::Follower;
 use super::itm::Itm;
 use super::pt::{Pt, PtSettings};
 use super::spe::Spe;
 use super::stp::Stp;
 use super::{perf, snapshot};
 use crate::coresight::{Deformatter, FrameSink, Framing};
-use crate::etm::v4;
+use crate::etm::{Image, v4};
 use crate::perfdata::{PerfError, PerfFile, ReadAt};
+use crate::program::{Memory, NamedProgram, Program, ProgramError};
+use crate::pt::ClockConfig;
 use crate::trace::HardwareEvent;
 use crate::{Lost, stp};
 use std::fs::File;
@@ -44,6 +47,9 @@ pub enum DecodeError {
     /// A snapshot directory.
     #[error("{0}")]
     Snapshot(String),
+    /// A program's file.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// Nothing says which unit wrote it.
     #[error("{} is neither a perf.data nor a snapshot directory; say with --unit what wrote it", .0.display())]
     NoUnit(PathBuf),
@@ -135,6 +141,22 @@ pub struct Settings {
     pub sources: Vec<(u8, Unit)>,
     /// The frequency of the unit's clock, where the stream does not say it.
     pub clock_hz: Option<u64>,
+    /// What MTC and CBR of a raw stream of Intel PT mean.
+    pub pt: ClockConfig,
+    /// Programs that ran.
+    pub programs: Vec<NamedProgram>,
+}
+
+impl Settings {
+    /// The named programs, where the user or their files say they are.
+    pub(super) fn memory(&self) -> Result<Memory, DecodeError> {
+        let mut memory = Memory::default();
+        for named in &self.programs {
+            let program = Program::read(&named.path)?;
+            memory.add(&program, named.bias(&program));
+        }
+        Ok(memory)
+    }
 }
 
 /// The unit of a stream with its settings.
@@ -156,11 +178,11 @@ pub enum StreamKind {
 
 impl StreamKind {
     /// With the settings that a raw file does not say.
-    pub(super) fn raw(unit: Unit) -> Option<StreamKind> {
+    pub(super) fn raw(unit: Unit, settings: &Settings) -> Option<StreamKind> {
         /// An ETE 1.0.
         const ETE: u32 = 0x4770_5a13;
         Some(match unit {
-            Unit::Pt => StreamKind::Pt(PtSettings::default()),
+            Unit::Pt => StreamKind::Pt(PtSettings { clock: None, time: settings.pt }),
             Unit::Bts => StreamKind::Bts,
             Unit::Etm4 => StreamKind::Etm4(v4::Config::default()),
             Unit::Ete => StreamKind::Etm4(v4::Config { devarch: Some(ETE), ..v4::Config::default() }),
@@ -216,6 +238,10 @@ pub struct Stream {
     pub threads: Vec<(u64, (u32, u32))>,
     /// The frequency of its clock, where something else than the stream says it.
     pub clock_hz: Option<u64>,
+    /// What is known of the memory of what was traced.
+    pub memory: Arc<Memory>,
+    /// The same by address spaces, of a snapshot.
+    pub image: Option<Image>,
 }
 
 impl Stream {
@@ -223,7 +249,11 @@ impl Stream {
         match &self.kind {
             StreamKind::Pt(settings) => Box::new(Pt::new(settings, self.clock_hz)),
             StreamKind::Bts => Box::new(Bts::default()),
-            StreamKind::Etm4(config) => Box::new(Etm4::new(config, self.clock_hz)),
+            StreamKind::Etm4(config) => {
+                let image = self.image.clone().unwrap_or_default();
+                let follower = Follower::new(&self.memory, &self.threads);
+                Box::new(Etm4::new(config, image, follower, self.clock_hz))
+            }
             StreamKind::Stp => Box::new(Stp::new(stp::Framing::FlagEnds, self.clock_hz)),
             StreamKind::Itm => Box::new(Itm::new(self.clock_hz)),
             StreamKind::Spe => Box::new(Spe::new(self.clock_hz)),
@@ -284,6 +314,7 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
     let bytes = file.size().map_err(failed)?;
     let piece = Piece { at: 0, bytes, is_apart: false };
     let mut capture = Capture::default();
+    let memory = Arc::new(settings.memory()?);
     let raw = |name: String, kind, frames| Stream {
         name,
         kind,
@@ -293,8 +324,10 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
         cpu: None,
         threads: Vec::new(),
         clock_hz: settings.clock_hz,
+        memory: memory.clone(),
+        image: None,
     };
-    let Some(kind) = StreamKind::raw(unit) else {
+    let Some(kind) = StreamKind::raw(unit, settings) else {
         let framing = match unit {
             Unit::FramesFsync => Framing::Fsync,
             Unit::FramesDstream => Framing::Dstream,
@@ -302,7 +335,7 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
         };
         for (id, bytes) in sources(&file, &[piece], framing).map_err(failed)? {
             let kind = settings.sources.iter().find(|(source, _)| *source == id);
-            match kind.and_then(|(_, unit)| StreamKind::raw(*unit)) {
+            match kind.and_then(|(_, unit)| StreamKind::raw(*unit, settings)) {
                 Some(kind) => capture.streams.push(raw(format!("source {id:#x}"), kind, Some((framing, id)))),
                 None => capture.notes.push(format!(
                     "source {id:#x} has {bytes} bytes, which are passed over: say what it is with --source {id:#x}=UNIT"

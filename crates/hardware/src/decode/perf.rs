@@ -8,14 +8,19 @@ use crate::etm::v4;
 use crate::perfdata::{
     AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, PerfError, PerfFile, Record, RecordBody,
 };
+use crate::program::{Memory, Program};
+use crate::pt::time::ClockConfig;
 use crate::trace::{HardwareEvent, LossReason};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
 /// When which process and thread came, by time.
 type Timeline = Vec<(u64, (u32, u32))>;
+
+/// Mappings that are kept: a system has some for each process.
+const MAPPED_MAX: usize = 1 << 16;
 
 /// What a first pass over the records finds.
 #[derive(Default)]
@@ -28,6 +33,10 @@ struct Found {
     is_raw: bool,
     by_cpu: BTreeMap<u32, Timeline>,
     processes: BTreeMap<u32, u32>,
+    /// What was mapped to be executed: address, place in the file, and the file.
+    mapped: Vec<(u64, u64, String)>,
+    /// What was asked of each PMU.
+    configs: BTreeMap<u32, u64>,
     /// Numbers in frames, by CPU.
     hardware_ids: BTreeMap<u32, u8>,
     losses: Vec<HardwareEvent>,
@@ -59,6 +68,13 @@ impl Found {
             RecordBody::Switch { out: false, .. } => {
                 if let Some(thread) = record.id.pid.zip(record.id.tid) {
                     self.came(cpu, time, thread);
+                }
+            }
+            RecordBody::Mmap { start, page_offset, executable, file, pid, .. } => {
+                // The old record is written for code only; process -1 is the kernel.
+                let is_code = executable.unwrap_or(true) && *pid != u32::MAX && !file.starts_with(b"[");
+                if is_code && self.mapped.len() < MAPPED_MAX {
+                    self.mapped.push((*start, *page_offset, String::from_utf8_lossy(file).into_owned()));
                 }
             }
             RecordBody::Comm { pid, tid, .. } => _ = self.processes.insert(*tid, *pid),
@@ -126,6 +142,7 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
             Err(error) => return Err(failed(error)),
         }
     }
+    found.configs = perf.events().iter().map(|event| (event.pmu, event.config)).collect();
     let mut capture = Capture {
         samples: found.has_branches.then(|| file.clone()),
         damage: found.damage.take(),
@@ -135,7 +152,8 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
     if is_unfinished {
         capture.notes.push("the recorder did not write the file's end; what is there is read".to_owned());
     }
-    streams(&found, file, settings, &mut capture)
+    let memory = Arc::new(memory(&found, settings, &mut capture.notes)?);
+    streams(&found, file, settings, &memory, &mut capture)
         .map_err(|source| DecodeError::Io { path: path.to_owned(), source })?;
     missing(&found, &mut capture);
     if capture.streams.is_empty() && capture.samples.is_none() && capture.missing_bytes == 0 {
@@ -146,6 +164,33 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
         return Err(DecodeError::Nothing { path: path.to_owned(), why });
     }
     Ok(capture)
+}
+
+/// The programs that the user names, where the recording says that a file of that name was mapped.
+///
+/// Files are not looked for by the recording's paths: on another machine, or after an update, another program is there.
+fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result<Memory, DecodeError> {
+    let mut memory = Memory::default();
+    for named in &settings.programs {
+        let program = Program::read(&named.path)?;
+        let name = named.path.file_name();
+        let mapped = found.mapped.iter().filter(|(.., file)| Path::new(file).file_name() == name);
+        let biases = mapped.filter_map(|(start, offset, _)| program.bias(*start, *offset));
+        let biases: BTreeSet<u64> = biases.filter(|_| named.address.is_none()).collect();
+        if biases.is_empty() {
+            memory.add(&program, named.bias(&program));
+        }
+        biases.into_iter().for_each(|bias| memory.add(&program, bias));
+    }
+    let has_unit = found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
+    if settings.programs.is_empty() && has_unit {
+        let files: BTreeSet<&str> = found.mapped.iter().map(|(.., file)| file.as_str()).collect();
+        let files: Vec<&str> = files.into_iter().take(8).collect();
+        if !files.is_empty() {
+            notes.push(format!("for functions, name the programs that ran with --image: {}", files.join(", ")));
+        }
+    }
+    Ok(memory)
 }
 
 fn missing(found: &Found, capture: &mut Capture) {
@@ -168,6 +213,7 @@ fn streams(
     found: &Found,
     file: &Arc<File>,
     settings: &Settings,
+    memory: &Arc<Memory>,
     capture: &mut Capture,
 ) -> std::io::Result<()> {
     let Some(info) = &found.info else { return Ok(()) };
@@ -186,10 +232,12 @@ fn streams(
             cpu: segment.cpu,
             threads: found.threads(&segment),
             clock_hz: settings.clock_hz,
+            memory: memory.clone(),
+            image: None,
         };
         match (&info.kind, &info.etm) {
             (AuxKind::IntelPt, _) => {
-                let settings = PtSettings { clock: info.clock };
+                let settings = pt_settings(info, &found.configs);
                 capture.streams.push(stream(name, StreamKind::Pt(settings), None));
             }
             (AuxKind::ArmSpe, _) => capture.streams.push(stream(name, StreamKind::Spe, None)),
@@ -218,6 +266,21 @@ fn streams(
         }
     }
     Ok(())
+}
+
+/// What the recording says of the clocks of Intel PT.
+fn pt_settings(info: &AuxtraceInfo, configs: &BTreeMap<u32, u64>) -> PtSettings {
+    let Some(pt) = &info.pt else { return PtSettings::default() };
+    let config = u32::try_from(pt.pmu).ok().and_then(|pmu| configs.get(&pmu)).copied().unwrap_or(0);
+    let (numerator, denominator) = pt.tsc_ctc;
+    PtSettings {
+        clock: info.clock,
+        time: ClockConfig {
+            mtc_frequency: pt.mtc_freq(config),
+            tsc_per_crystal: (numerator != 0 && denominator != 0).then_some((numerator, denominator)),
+            nominal_ratio: u8::try_from(pt.max_nonturbo_ratio).ok().filter(|ratio| *ratio != 0),
+        },
+    }
 }
 
 /// The settings of the unit with this number in frames.

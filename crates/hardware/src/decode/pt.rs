@@ -3,15 +3,17 @@
 
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
-use crate::perfdata::ClockConversion;
-use crate::pt::{Decoder, LastIp, Packet, Place, Sink};
+use crate::pt::time::{Clock, ClockConfig};
+use crate::pt::{Decoder, LastIp, Packet, PerfClock, Place, Sink};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
 
 /// How a stream was recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PtSettings {
     /// TSC on the recording's clock, where it was told.
-    pub clock: Option<ClockConversion>,
+    pub clock: Option<PerfClock>,
+    /// What MTC and CBR mean.
+    pub time: ClockConfig,
 }
 
 pub(super) struct Pt {
@@ -19,23 +21,26 @@ pub(super) struct Pt {
     state: State,
 }
 
-#[derive(Default)]
 struct State {
     settings: PtSettings,
     /// Of TSC, where no conversion was told.
     clock_hz: Option<u64>,
-    tsc: Option<u64>,
+    clock: Clock,
     last_ip: LastIp,
     /// A value whose address follows.
     written: Option<u64>,
 }
 
 impl State {
+    fn ticks(&self) -> Option<u64> {
+        self.clock.time().map(|time| time.ticks)
+    }
+
     /// Nanoseconds; `None`: no TSC so far, or nothing says how long its ticks are.
     fn ns(&self) -> Option<u64> {
-        let tsc = self.tsc?;
+        let tsc = self.ticks()?;
         match (self.settings.clock, self.clock_hz) {
-            (Some(clock), _) => Some(clock.ns(tsc)),
+            (Some(clock), _) => Some(clock.nanoseconds(tsc)),
             (None, Some(hz)) => super::ns_of(tsc, hz),
             (None, None) => None,
         }
@@ -44,7 +49,13 @@ impl State {
 
 impl Pt {
     pub(super) fn new(settings: &PtSettings, clock_hz: Option<u64>) -> Pt {
-        let state = State { settings: *settings, clock_hz, ..State::default() };
+        let state = State {
+            settings: *settings,
+            clock_hz,
+            clock: Clock::new(settings.time),
+            last_ip: LastIp::new(),
+            written: None,
+        };
         Pt { decoder: Decoder::new(), state }
     }
 }
@@ -79,10 +90,8 @@ impl Taker<'_, '_> {
 
 impl Sink for Taker<'_, '_> {
     fn packet(&mut self, place: Place, packet: Packet) {
-        if let Packet::Tsc { ticks } = packet {
-            self.state.tsc = Some(ticks);
-        }
-        let time = self.state.ns().or(self.state.tsc);
+        self.state.clock.packet(packet);
+        let time = self.state.ns().or(self.state.ticks());
         self.found.packet(&SeenPacket { offset: place.offset, time, text: &packet });
         match packet {
             Packet::Psb => self.state.last_ip = LastIp::new(),
@@ -116,6 +125,7 @@ impl Sink for Taker<'_, '_> {
 
     fn lost(&mut self, lost: Lost) {
         self.state.written = None;
+        self.state.clock.lose();
         self.found.lost(lost);
     }
 }

@@ -5,6 +5,7 @@
 //! versions write fewer, so each is optional.
 
 use super::bytes::{Cursor, word};
+use crate::pt::PerfClock;
 
 /// Which unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,30 +43,6 @@ impl AuxKind {
             AuxKind::ArmSpe => "spe",
             AuxKind::Other(_) => "unknown",
         }
-    }
-}
-
-/// How the values of a counter become nanoseconds of perf's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClockConversion {
-    /// `time_shift`.
-    pub shift: u16,
-    /// `time_mult`.
-    pub mult: u64,
-    /// `time_zero`, which may be near 2^64: it is negative then.
-    pub zero: u64,
-}
-
-impl ClockConversion {
-    /// Nanoseconds of perf's clock.
-    #[must_use]
-    pub fn ns(&self, counter: u64) -> u64 {
-        let shift = u32::from(self.shift).min(63);
-        let (whole, rest) = (counter >> shift, counter & ((1 << shift) - 1));
-        let part = u128::from(rest) * u128::from(self.mult) >> shift;
-        // ORDER of the sum does not matter: all of it is modulo 2^64, as the kernel has it.
-        let part = u64::try_from(part & u128::from(u64::MAX)).unwrap_or(0);
-        self.zero.wrapping_add(whole.wrapping_mul(self.mult)).wrapping_add(part)
     }
 }
 
@@ -255,7 +232,7 @@ pub struct AuxtraceInfo {
     /// Which unit.
     pub kind: AuxKind,
     /// The unit's counter on perf's clock, where it was told.
-    pub clock: Option<ClockConversion>,
+    pub clock: Option<PerfClock>,
     /// Intel PT.
     pub pt: Option<PtInfo>,
     /// Arm ETM or ETE.
@@ -273,9 +250,9 @@ impl AuxtraceInfo {
         let number = |index: usize| word(words, index);
         let has_clock = matches!(kind, AuxKind::IntelPt | AuxKind::IntelBts);
         let clock = || {
-            let (shift, mult) = (u16::try_from(number(1)?).ok()?, number(2).filter(|mult| *mult != 0)?);
+            let (shift, mult) = (u16::try_from(number(1)?).ok()?, u32::try_from(number(2)?).ok().filter(|mult| *mult != 0)?);
             // cap_user_time_zero: without it the zero means nothing.
-            (number(4)? != 0).then_some(ClockConversion { shift, mult, zero: number(3)? })
+            (number(4)? != 0).then_some(PerfClock { shift, mult, zero: number(3)? })
         };
         let etm = (kind == AuxKind::CsEtm).then(|| EtmInfo::parse(words));
         Some(AuxtraceInfo {

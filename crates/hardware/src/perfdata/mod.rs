@@ -23,7 +23,7 @@ mod record;
 mod sample;
 
 pub use attribute::EventAttribute;
-pub use auxtrace::{AuxKind, AuxSegment, AuxtraceInfo, ClockConversion, EtmCpu, EtmInfo, PtInfo};
+pub use auxtrace::{AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, PtInfo};
 pub use branch::Branch;
 pub use bts::{BtsDecoder, BtsElement, BtsRecord};
 pub use bytes::{ReadAt, Spooled};

@@ -2,9 +2,10 @@
 //! Records: those of the kernel (`linux/perf_event.h`) and those that perf writes itself (numbers from 64 on).
 
 use super::attribute::{EventAttribute, sample_type};
-use super::auxtrace::{AuxSegment, AuxtraceInfo, ClockConversion};
+use super::auxtrace::{AuxSegment, AuxtraceInfo};
 use super::bytes::{Cursor, word};
 use super::sample::Sample;
+use crate::pt::PerfClock;
 
 /// Numbers of records.
 pub(super) mod number {
@@ -196,7 +197,7 @@ pub enum RecordBody<'r> {
     /// AUX data; it is behind the record.
     Auxtrace(AuxSegment),
     /// The counter on perf's clock.
-    TimeConversion(ClockConversion),
+    TimeConversion(PerfClock),
     /// Another record.
     Other,
 }
@@ -280,9 +281,9 @@ pub(super) fn of_kernel<'r>(
 pub(super) fn of_perf(kind: u32, body: &[u8]) -> Option<RecordBody<'_>> {
     Some(match kind {
         number::AUXTRACE_INFO => RecordBody::AuxtraceInfo(AuxtraceInfo::parse(body)?),
-        number::TIME_CONV => RecordBody::TimeConversion(ClockConversion {
+        number::TIME_CONV => RecordBody::TimeConversion(PerfClock {
             shift: u16::try_from(word(body, 0)?).ok()?,
-            mult: word(body, 1)?,
+            mult: u32::try_from(word(body, 1)?).ok()?,
             zero: word(body, 2)?,
         }),
         _ => RecordBody::Other,

@@ -4,9 +4,10 @@
 use crate::captures::{self, capture};
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{
-    AuxKind, AuxSegment, AuxtraceInfo, Branch, BtsDecoder, BtsElement, BtsRecord, ClockConversion, EtmCpu,
+    AuxKind, AuxSegment, AuxtraceInfo, Branch, BtsDecoder, BtsElement, BtsRecord, EtmCpu,
     EventAttribute, PerfError, PerfFile, ReadAt, Record, RecordBody, SampleId,
 };
+use rtscope_hardware::pt::PerfClock;
 use rtscope_hardware::{Lost, LostCause};
 use std::collections::BTreeMap;
 use std::fs;
@@ -110,7 +111,7 @@ fn bts_is_decoded_from_files_and_pipes_in_pieces_of_any_size() {
         let (info, segments) = parts(&bytes);
         let info = info.unwrap();
         assert_eq!(info.kind, AuxKind::IntelBts);
-        assert_eq!(info.clock, Some(ClockConversion { shift: 31, mult: 1_076_264_588, zero: 5 }));
+        assert_eq!(info.clock, Some(PerfClock { shift: 31, mult: 1_076_264_588, zero: 5 }));
         assert_eq!((segments.len(), segments[0].tid, segments[0].cpu), (1, Some(41), Some(3)));
         for piece in [1, 7, 24, 4096] {
             let elements = bts(data(&bytes, &segments[0]), piece);
@@ -280,7 +281,7 @@ fn the_pt_capture_has_its_clock_its_settings_and_its_data() {
     let (info, segments) = parts(&bytes);
     let info = info.unwrap();
     assert_eq!(info.kind, AuxKind::IntelPt);
-    let clock = ClockConversion { shift: 31, mult: 1_789_569_706, zero: 18_446_744_041_015_200_657 };
+    let clock = PerfClock { shift: 31, mult: 1_789_569_706, zero: 18_446_744_041_015_200_657 };
     assert_eq!(info.clock, Some(clock));
     let pt = info.pt.unwrap();
     assert_eq!((pt.tsc_ctc, pt.max_nonturbo_ratio, pt.per_cpu), ((100, 2), 12, true));
@@ -369,12 +370,12 @@ fn words_of_perf_become_settings() {
 
 #[test]
 fn perfs_clock_wraps_as_the_kernels_arithmetic_does() {
-    let clock = ClockConversion { shift: 31, mult: 1_789_569_706, zero: 18_446_744_041_015_200_657 };
+    let clock = PerfClock { shift: 31, mult: 1_789_569_706, zero: 18_446_744_041_015_200_657 };
     // 0xbc4cd2cfe8 is the first TSC of the capture of quipper; ptdump --time and perf agree on its moment.
     let tsc = 0xbc_4cd2_cfe8_u64;
     let exact = (u128::from(tsc) * 1_789_569_706 >> 31) as u64;
-    assert_eq!(clock.ns(tsc), exact.wrapping_add(clock.zero));
-    assert_eq!(ClockConversion { shift: 0, mult: 3, zero: 1 }.ns(5), 16);
+    assert_eq!(clock.nanoseconds(tsc), exact.wrapping_add(clock.zero));
+    assert_eq!(PerfClock { shift: 0, mult: 3, zero: 1 }.nanoseconds(5), 16);
 }
 
 #[test]
