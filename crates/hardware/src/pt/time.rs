@@ -340,6 +340,6 @@ impl PerfClock {
     /// How long `ticks` are.
     #[must_use]
     pub fn duration_ns(&self, ticks: u64) -> u64 {
-        (u128::from(ticks) * u128::from(self.mult) >> self.shift.min(63)) as u64
+        ((u128::from(ticks) * u128::from(self.mult)) >> self.shift.min(63)) as u64
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Intel PT.
 
+mod flow;
 mod hostile;
 mod oracle;
 mod packets;
