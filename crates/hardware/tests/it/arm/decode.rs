@@ -2,7 +2,7 @@
 //! A snapshot, decoded as far as it goes, by source.
 
 use rtscope_hardware::Lost;
-use rtscope_hardware::coresight::snapshot::{Buffer, Format, Snapshot};
+use rtscope_hardware::coresight::snapshot::{Buffer, Core, Format, Snapshot};
 use rtscope_hardware::coresight::{Deformatter, FrameSink};
 use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Sink, v4};
 use std::collections::BTreeMap;
@@ -120,6 +120,24 @@ pub fn snapshot(path: &Path, buffer: usize) -> BTreeMap<u8, Found> {
     units.0.into_iter().map(|(id, unit)| (id, unit.finish())).collect()
 }
 
+/// The processor's memory; of a program that is not there, as much as its listing has.
+fn image(snapshot: &Snapshot, core: &Core) -> Image {
+    let (mut image, errors) = snapshot.image(core);
+    for dump in core.dumps.iter().filter(|dump| !dump.path.exists()) {
+        let Ok(listing) = std::fs::read_to_string(dump.path.with_extension("objdump")) else { continue };
+        let words = listing.lines().filter_map(|line| line.trim_start().split_once(":\t"));
+        let words = words.filter_map(|(address, rest)| {
+            let word = u32::from_str_radix(rest.split_whitespace().next()?, 16).ok()?;
+            Some((u64::from_str_radix(address, 16).ok()?, word))
+        });
+        let mut bytes = vec![0; 0x1000];
+        words.for_each(|(address, word)| bytes[address as usize..][..4].copy_from_slice(&word.to_le_bytes()));
+        image.add(dump.spaces, dump.address, bytes);
+    }
+    errors.iter().for_each(|error| println!("{error}"));
+    image
+}
+
 fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Unit> {
     let mut units = BTreeMap::new();
     for source in buffer.sources.iter().filter_map(|name| snapshot.source(name)) {
@@ -129,7 +147,7 @@ fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Unit> {
         let core = snapshot.core_of(source);
         let config = source.etm4_config(core);
         let id = if buffer.format == Format::Source { 0 } else { config.trace_id };
-        let image = core.map_or(Image::new(), |core| snapshot.image(core).0);
+        let image = core.map_or(Image::new(), |core| image(snapshot, core));
         let flow = v4::Flow::new(&config, image, Elements::default());
         let both = Both { found: Found { trace_id: config.trace_id, ..Found::default() }, flow };
         units.insert(id, Unit { packets: v4::Packets::new(&config), both });

@@ -2,8 +2,8 @@
 //! OpenCSD's words for what our decoders found.
 
 use rtscope_hardware::etm::isa::{Instruction, Kind};
-use rtscope_hardware::etm::{Context, Element, Fault};
 use rtscope_hardware::etm::v4::{Address, AddressForm, Packet};
+use rtscope_hardware::etm::{Context, Element, Fault};
 
 /// Of bytes that are in no packet.
 pub fn etm4_fault(fault: Fault) -> Option<&'static str> {
@@ -50,7 +50,9 @@ pub fn etm4(packet: &Packet) -> String {
         Packet::Address(address) => return format!("I_ADDR_{}", form(address)),
         Packet::AddressContext(address, _) => return format!("I_ADDR_CTXT_{}", form(address)),
         // The misspelling is the oracle's.
-        Packet::SourceAddress(address) if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) => {
+        Packet::SourceAddress(address)
+            if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) =>
+        {
             return format!("I_SCR_ADDR_{}", form(address));
         }
         Packet::SourceAddress(address) => return format!("I_SRC_ADDR_{}", form(address)),
@@ -78,14 +80,21 @@ pub fn oracle_element(text: &str) -> Option<String> {
         "NO_SYNC" | "EO_TRACE" => return None,
         "TRACE_ON" => format!("TRACE_ON{}", cycles(rest)),
         "INSTR_RANGE" => {
-            let rest = rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
+            let rest =
+                rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
             let rest = rest.replace("A64:", "").replace("V7:impl ", "");
-            format!("RANGE {}{}", words(rest.split('[').take(2).collect::<Vec<_>>().join("[").as_str()), cycles(&rest))
+            format!(
+                "RANGE {}{}",
+                words(rest.split('[').take(2).collect::<Vec<_>>().join("[").as_str()),
+                cycles(&rest)
+            )
         }
         "ADDR_NACC" => format!("NO_MEMORY {}", rest.split(';').next().unwrap().trim()),
         "PE_CONTEXT" => format!("CONTEXT {}{}", words(rest.split('[').next().unwrap()), cycles(rest)),
         "EXCEPTION" => {
-            let address = rest.strip_prefix("pref ret addr:").map_or("none", |rest| rest.split([';', ' ']).next().unwrap());
+            let address = rest
+                .strip_prefix("pref ret addr:")
+                .map_or("none", |rest| rest.split([';', ' ']).next().unwrap());
             let number = rest.split("excep num (").nth(1).unwrap().split(')').next().unwrap();
             format!("EXCEPTION {number} {address}")
         }
@@ -96,7 +105,10 @@ pub fn oracle_element(text: &str) -> Option<String> {
         "EVENT" => format!("EVENT {}", rest.split("Numbered:").nth(1).unwrap().split(';').next().unwrap()),
         "INSTRUMENTATION" => {
             let (level, value) = rest.strip_prefix("EL").unwrap().split_once("; 0x").unwrap();
-            format!("INSTRUMENTATION {level} {:#x}", u64::from_str_radix(value.trim_end_matches([')', ' ']), 16).unwrap())
+            format!(
+                "INSTRUMENTATION {level} {:#x}",
+                u64::from_str_radix(value.trim_end_matches([')', ' ']), 16).unwrap()
+            )
         }
         "MEMTRANS" => format!("TRANSACTION {}", rest.trim_end_matches([')', ' '])),
         "SYNC_MARKER" => "MARKER".to_owned(),
@@ -111,11 +123,14 @@ fn words(text: &str) -> String {
 }
 
 fn cycles(text: &str) -> String {
-    text.split("[CC=").nth(1).map_or(String::new(), |rest| format!(" cycles {}", rest.split(']').next().unwrap()))
+    text.split("[CC=")
+        .nth(1)
+        .map_or(String::new(), |rest| format!(" cycles {}", rest.split(']').next().unwrap()))
 }
 
 fn number_of(text: &str, key: &str) -> String {
-    let digits = text.split(key).nth(1).unwrap().split([']', ';']).next().unwrap().trim().trim_start_matches("0x");
+    let digits =
+        text.split(key).nth(1).unwrap().split([']', ';']).next().unwrap().trim().trim_start_matches("0x");
     format!("{:#x}", u64::from_str_radix(digits, 16).unwrap())
 }
 
@@ -132,7 +147,10 @@ pub fn element(element: &Element) -> Option<String> {
             let size = range.last.size;
             let count = range.instructions;
             let range_cycles = cycles(range.cycles);
-            format!("RANGE {start:#x} {end:#x} {count} {size} ISA={:?} {taken} {kind}{range_cycles}", range.isa)
+            format!(
+                "RANGE {start:#x} {end:#x} {count} {size} ISA={:?} {taken} {kind}{range_cycles}",
+                range.isa
+            )
         }
         Element::UnknownPath { start, end, instructions } => {
             format!("UNKNOWN_PATH {start:#x} {end:#x} {}", instructions.unwrap_or(0))
