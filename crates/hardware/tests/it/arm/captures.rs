@@ -39,6 +39,10 @@ const SNAPSHOTS: &[(&str, &str)] = &[
     ("opencsd-ete/trace_file_cid_vmid", "ete.trace_file_cid_vmid"),
     ("opencsd-ete/ete_ip", "ete.ete_ip"),
     ("ricsec/branches-trace1", "ricsec-branches1"),
+    ("opencsd/TC2", "TC2"),
+    ("opencsd/tc2-ptm-rstk-t32", "tc2-ptm-rstk-t32"),
+    ("etmv3-r5f/freertos", "r5f-freertos"),
+    ("itm/sigrok-stm32f105/ocsd", "stm32f105"),
 ];
 
 #[test]
