@@ -5,8 +5,7 @@
 //! Files are small and may be anybody's: everything in them is bounded by their size, and what is missing or wrong is named.
 
 use super::frames::Framing;
-use crate::etm::v4;
-use crate::etm::{Image, Spaces};
+use crate::etm::{Image, Spaces, ptm, v3, v4};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -154,10 +153,51 @@ impl Source {
         if self.kind.to_ascii_uppercase().starts_with("ETE") {
             config.devarch = Some(get("TRCDEVARCH", 0x4770_5A13));
         }
-        if core.is_some_and(|core| core.kind.to_ascii_uppercase().starts_with("CORTEX-M")) {
+        if core.is_some_and(Core::is_m_profile) {
             config.profile = v4::Profile::M;
         }
         config
+    }
+
+    /// Whether it is a PTM.
+    #[must_use]
+    pub fn is_ptm(&self) -> bool {
+        let kind = self.kind.to_ascii_uppercase();
+        kind.starts_with("PTM") || kind.starts_with("PFT")
+    }
+
+    /// Whether it is an ETMv3.
+    #[must_use]
+    pub fn is_etm3(&self) -> bool {
+        let kind = self.kind.to_ascii_uppercase();
+        kind.starts_with("ETM3") || kind.starts_with("ETMV3")
+    }
+
+    /// What the registers of a PTM say.
+    #[must_use]
+    pub fn ptm_config(&self) -> ptm::Config {
+        let get = |name: &str, or: u32| self.register(name).map_or(or, |value| value as u32);
+        let usual = ptm::Config::default();
+        ptm::Config {
+            control: get("ETMCR", usual.control),
+            id: get("ETMIDR", usual.id),
+            capabilities: get("ETMCCER", usual.capabilities),
+            trace_id: (get("ETMTRACEIDR", 0) & 0x7F) as u8,
+        }
+    }
+
+    /// What the registers of an ETMv3 say.
+    #[must_use]
+    pub fn etm3_config(&self, core: Option<&Core>) -> v3::Config {
+        let get = |name: &str, or: u32| self.register(name).map_or(or, |value| value as u32);
+        let usual = v3::Config::default();
+        v3::Config {
+            control: get("ETMCR", usual.control),
+            id: get("ETMIDR", usual.id),
+            capabilities: get("ETMCCER", usual.capabilities),
+            trace_id: (get("ETMTRACEIDR", 0) & 0x7F) as u8,
+            is_m_profile: core.is_some_and(Core::is_m_profile),
+        }
     }
 
     /// The identifier in formatter frames.
@@ -172,6 +212,14 @@ impl Source {
             .iter()
             .find_map(|name| self.register(name))
             .map(|value| (value >> 16 & 0x7F) as u8)
+    }
+}
+
+impl Core {
+    /// A microcontroller.
+    #[must_use]
+    pub fn is_m_profile(&self) -> bool {
+        self.kind.to_ascii_uppercase().starts_with("CORTEX-M")
     }
 }
 

@@ -33,9 +33,9 @@ pub struct Context {
     pub non_secure: bool,
     /// With [`Context::non_secure`] realm, else root.
     pub nse: bool,
-    /// Context identifier, where the unit said it with this change.
+    /// Context identifier, as the unit said it last.
     pub context_id: Option<u32>,
-    /// Virtual machine identifier, likewise.
+    /// Virtual machine identifier, as the unit said it last.
     pub vmid: Option<u32>,
     /// Instruction set.
     pub isa: Isa,

@@ -84,7 +84,11 @@ fn words(value: u32, low: u32, bits: u32) -> i64 {
 
 fn a64(code: u32, address: u64) -> Instruction {
     let plain = Instruction { size: 4, next: Isa::A64, ..Instruction::default() };
-    let direct = |offset: i64| Instruction { kind: Kind::Direct, target: address.wrapping_add_signed(offset), ..plain };
+    let direct = |offset: i64| Instruction {
+        kind: Kind::Direct,
+        target: address.wrapping_add_signed(offset),
+        ..plain
+    };
     let kind = |kind| Instruction { kind, ..plain };
     match code >> 24 {
         // B.cond and BC.cond.
@@ -192,7 +196,8 @@ fn a32_indirect(code: u32, unconditional: bool) -> Option<bool> {
         return Some(is(0x0010_0FFF, 0x000E));
     }
     // Miscellaneous instructions, loads and stores, MSR and comparisons have these bits too, and no destination.
-    let not_a_write = is(0x0F90_0080, 0x0100_0000) || is(0x0F90_00F0, 0x0180_0090) || is(0x0FB0_F000, 0x0320_F000);
+    let not_a_write =
+        is(0x0F90_0080, 0x0100_0000) || is(0x0F90_00F0, 0x0180_0090) || is(0x0FB0_F000, 0x0320_F000);
     if not_a_write || is(0x0F90_F000, 0x0310_F000) {
         return None;
     }
@@ -236,7 +241,11 @@ fn t32_direct(code: u32, address: u32) -> Option<(u32, Isa, bool)> {
         return to(signed(code >> 16 & 0x7FF, 11) << 1);
     }
     if is(0xF800_D000, 0xF000_8000) && !is(0x0380_0000, 0x0380_0000) {
-        let near = sign << 19 | (code >> 11 & 1) << 18 | (code >> 13 & 1) << 17 | (code >> 16 & 0x3F) << 11 | code & 0x7FF;
+        let near = sign << 19
+            | (code >> 11 & 1) << 18
+            | (code >> 13 & 1) << 17
+            | (code >> 16 & 0x3F) << 11
+            | code & 0x7FF;
         return to(signed(near, 20) << 1);
     }
     if is(0xF800_9000, 0xF000_9000) {

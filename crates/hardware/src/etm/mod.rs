@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instruction trace of Arm processors: ETMv4 and ETE ([`v4`]).
+//! Instruction trace of Arm processors: ETMv4 and ETE ([`v4`]), PTM ([`ptm`]) and ETMv3 ([`v3`]).
 //!
 //! Each unit has a decoder of packets, which is given bytes with their offset and calls a [`Sink`] for each packet and each
 //! loss, and a decoder of the flow, which is given packets and the program's image and calls back for each range of
@@ -10,15 +10,21 @@
 
 use crate::{Lost, LostCause};
 
+mod address32;
 mod element;
 mod image;
 pub mod isa;
+pub mod ptm;
 mod returns;
+mod stream;
+pub mod v3;
 pub mod v4;
 mod walk;
 
+pub use address32::Isa32;
 pub use element::{Context, Element, ElementSink, Gap, Range, Transaction};
 pub use image::{Image, Spaces};
+pub use stream::Counts;
 
 /// Bytes of a stream that are one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

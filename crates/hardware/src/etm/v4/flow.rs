@@ -7,13 +7,13 @@
 
 use super::config::{Config, Profile};
 use super::packet::{Address, Atoms, Context, Packet};
+use crate::Lost;
 use crate::etm::element::{self, Element, ElementSink, Gap, Range, Transaction};
 use crate::etm::image::{Image, Spaces};
 use crate::etm::isa::{Isa, Kind};
 use crate::etm::returns::Returns;
 use crate::etm::walk::{Block, Walker, Waypoints};
 use crate::etm::{At, Fault, Sink};
-use crate::Lost;
 use alloc::collections::VecDeque;
 
 /// Elements that may wait. A unit with the greatest depth needs a few hundred; the trace of none has so many.
@@ -71,6 +71,9 @@ pub struct Flow<S> {
     isa: Isa,
     spaces: Spaces,
     is_64_bit: bool,
+    /// Those that the trace said last: a context has them only where they changed.
+    context_id: Option<u32>,
+    vmid: Option<u32>,
     last_is1: bool,
     returns: Returns,
     after_overflow: bool,
@@ -102,6 +105,8 @@ impl<S: ElementSink> Flow<S> {
             isa: Isa::A64,
             spaces: Spaces::ANY,
             is_64_bit: false,
+            context_id: None,
+            vmid: None,
             last_is1: false,
             returns: Returns::new(config.return_stack()),
             after_overflow: false,
@@ -160,6 +165,7 @@ impl<S: ElementSink> Flow<S> {
         self.after_overflow = false;
         self.seen_marker = false;
         self.is_64_bit = false;
+        (self.context_id, self.vmid) = (None, None);
         self.last_is1 = false;
     }
 
@@ -180,7 +186,9 @@ impl<S: ElementSink> Flow<S> {
                 }
             }
             // An ETE may report events before the first trace info (D6).
-            (Progress::Synchronised, Packet::Event(_)) if self.config.is_ete() => self.enqueue(offset, packet),
+            (Progress::Synchronised, Packet::Event(_)) if self.config.is_ete() => {
+                self.enqueue(offset, packet)
+            }
             _ => {}
         }
     }
@@ -415,13 +423,15 @@ impl<S: ElementSink> Flow<S> {
         self.spaces = Spaces::of(context.level, context.non_secure, context.nse);
         self.isa = self.isa_of(is1);
         self.needs_context = false;
+        self.context_id = context.context_id.or(self.context_id);
+        self.vmid = context.vmid.or(self.vmid);
         let context = element::Context {
             level: Some(context.level),
             is_64_bit: context.is_64_bit,
             non_secure: context.non_secure,
             nse: context.nse,
-            context_id: context.context_id,
-            vmid: context.vmid,
+            context_id: self.context_id,
+            vmid: self.vmid,
             isa: self.isa,
         };
         self.sink.element(offset, &Element::Context(context));
@@ -641,7 +651,10 @@ impl<S: ElementSink> Flow<S> {
     fn is_p0(&self, waiting: &Waiting) -> bool {
         match waiting {
             Waiting::Unseen | Waiting::Atoms(_) | Waiting::Exception(..) | Waiting::Reset => true,
-            Waiting::SourceAddress(_) | Waiting::Q(..) | Waiting::FunctionReturn | Waiting::ExceptionReturn(true) => true,
+            Waiting::SourceAddress(_)
+            | Waiting::Q(..)
+            | Waiting::FunctionReturn
+            | Waiting::ExceptionReturn(true) => true,
             Waiting::Transaction(Transaction::Start) => self.config.transaction_start_is_p0(),
             _ => false,
         }
@@ -708,7 +721,9 @@ impl<S: ElementSink> Sink<Packet> for Flow<S> {
         match fault {
             Fault::NotSynchronised => {}
             Fault::Incomplete => self.finish(),
-            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => self.lose(lost.offset, Gap::BadPacket),
+            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => {
+                self.lose(lost.offset, Gap::BadPacket)
+            }
         }
     }
 }

@@ -32,4 +32,4 @@ mod parse;
 pub use config::{Config, Profile};
 pub use flow::Flow;
 pub use packet::{Address, AddressForm, Atoms, Context, Packet, TraceInfo};
-pub use packets::{Counts, Packets};
+pub use packets::Packets;

@@ -1,53 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The packets of a stream: synchronisation, bytes in pieces, and what a packet needs of those before it.
+//! The packets of a stream, with what they leave out because it was in earlier ones.
 
 use super::config::Config;
 use super::packet::{Address, AddressForm, Packet};
-use super::parse::{self, Cursor, LONGEST, Raw, RawAddress, Stop};
-use crate::Lost;
-use crate::etm::{At, Fault, Sink};
-
-/// Zeros of an A-Sync.
-const ZEROS: usize = 11;
-
-/// Where the bytes went: [`Counts::input`] is the sum of the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Bytes given.
-    pub input: u64,
-    /// Bytes in packets.
-    pub packet_bytes: u64,
-    /// Bytes reported lost.
-    pub lost_bytes: u64,
-    /// Bytes of a packet of which the rest has not come yet.
-    pub pending: u64,
-    /// Packets.
-    pub packets: u64,
-}
-
-impl Counts {
-    /// Whether every byte is accounted for.
-    #[must_use]
-    pub fn balanced(&self) -> bool {
-        self.input == self.packet_bytes + self.lost_bytes + self.pending
-    }
-}
+use super::parse::{self, Raw, RawAddress};
+use crate::etm::Sink;
+use crate::etm::stream::{Counts, Cursor, Protocol, Stop, Stream};
 
 /// Takes an ETMv4 or ETE stream apart, as bytes come.
 #[derive(Clone, Debug)]
-pub struct Packets {
+pub struct Packets(Stream<Etm4>);
+
+impl Packets {
+    /// A decoder at the beginning of a stream.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self(Stream::new(Etm4 { config: *config, state: State::default() }))
+    }
+
+    /// Where the bytes went so far.
+    #[must_use]
+    pub fn counts(&self) -> &Counts {
+        self.0.counts()
+    }
+
+    /// The next bytes of the stream; the offset is that of their first one, as the caller counts.
+    pub fn push(&mut self, offset: u64, bytes: &[u8], sink: &mut impl Sink<Packet>) {
+        self.0.push(offset, bytes, sink);
+    }
+
+    /// What comes next does not continue what came before.
+    pub fn reset(&mut self, sink: &mut impl Sink<Packet>) {
+        self.0.reset(sink);
+    }
+
+    /// Ends the stream.
+    pub fn finish(&mut self, sink: &mut impl Sink<Packet>) {
+        self.0.finish(sink);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Etm4 {
     config: Config,
-    synchronised: bool,
-    /// The beginning of a packet, from earlier bytes.
-    held: [u8; LONGEST],
-    held_len: usize,
-    held_offset: u64,
-    /// Offsets of the zeros before this byte, while not synchronised.
-    zeros: [u64; ZEROS],
-    zero_count: usize,
-    unsynchronised: Option<Lost>,
     state: State,
-    counts: Counts,
+}
+
+impl Protocol for Etm4 {
+    type Packet = Packet;
+    type Raw = Raw;
+    const ZEROS: usize = 11;
+    const SYNC: Packet = Packet::Async;
+
+    fn read(&self, cursor: &mut Cursor<'_>) -> Result<Raw, Stop> {
+        parse::packet(cursor, &self.config)
+    }
+
+    fn complete(&mut self, raw: Raw) -> Packet {
+        self.state.complete(raw)
+    }
+
+    fn reset(&mut self) {
+        self.state = State::default();
+    }
 }
 
 /// What packets leave out because it was in earlier ones.
@@ -61,198 +76,6 @@ struct State {
     timestamp_known: bool,
     trace_info: bool,
     cycle_threshold: u32,
-}
-
-impl Packets {
-    /// A decoder at the beginning of a stream.
-    #[must_use]
-    pub fn new(config: &Config) -> Self {
-        Self {
-            config: *config,
-            synchronised: false,
-            held: [0; LONGEST],
-            held_len: 0,
-            held_offset: 0,
-            zeros: [0; ZEROS],
-            zero_count: 0,
-            unsynchronised: None,
-            state: State::default(),
-            counts: Counts::default(),
-        }
-    }
-
-    /// Where the bytes went so far.
-    #[must_use]
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// The next bytes of the stream; the offset is that of their first one, as the caller counts.
-    pub fn push(&mut self, mut offset: u64, mut bytes: &[u8], sink: &mut impl Sink<Packet>) {
-        self.counts.input += bytes.len() as u64;
-        while !bytes.is_empty() {
-            let taken = if !self.synchronised {
-                self.search(offset, bytes, sink)
-            } else if self.held_len > 0 {
-                self.go_on(offset, bytes, sink)
-            } else {
-                self.run(offset, bytes, sink)
-            };
-            offset += taken as u64;
-            bytes = &bytes[taken..];
-        }
-        self.counts.pending = if self.synchronised { self.held_len } else { self.zero_count } as u64;
-    }
-
-    /// What comes next does not continue what came before.
-    pub fn reset(&mut self, sink: &mut impl Sink<Packet>) {
-        self.finish(sink);
-        self.state = State::default();
-        self.synchronised = false;
-    }
-
-    /// Ends the stream.
-    pub fn finish(&mut self, sink: &mut impl Sink<Packet>) {
-        if !self.synchronised {
-            for place in 0..self.zero_count {
-                self.pass(self.zeros[place]);
-            }
-        }
-        self.zero_count = 0;
-        self.flush(sink);
-        if self.held_len > 0 {
-            let bytes = self.held_len as u64;
-            self.held_len = 0;
-            self.lose(self.held_offset, bytes, Fault::Incomplete, sink);
-        }
-        self.counts.pending = 0;
-    }
-
-    /// Looks for eleven zeros and an 80.
-    fn search(&mut self, offset: u64, bytes: &[u8], sink: &mut impl Sink<Packet>) -> usize {
-        for (place, &byte) in bytes.iter().enumerate() {
-            let here = offset + place as u64;
-            if byte == 0 {
-                if self.zero_count == ZEROS {
-                    self.pass(self.zeros[0]);
-                    self.zeros.copy_within(1.., 0);
-                    self.zero_count -= 1;
-                }
-                self.zeros[self.zero_count] = here;
-                self.zero_count += 1;
-                continue;
-            }
-            let zeros = core::mem::take(&mut self.zero_count);
-            if byte == 0x80 && zeros == ZEROS {
-                self.flush(sink);
-                self.synchronised = true;
-                self.give(At { offset: self.zeros[0], bytes: 12 }, Packet::Async, sink);
-                return place + 1;
-            }
-            for zero in 0..zeros {
-                self.pass(self.zeros[zero]);
-            }
-            self.pass(here);
-        }
-        bytes.len()
-    }
-
-    /// The rest of a packet that began in earlier bytes.
-    fn go_on(&mut self, _: u64, bytes: &[u8], sink: &mut impl Sink<Packet>) -> usize {
-        let before = self.held_len;
-        let taken = bytes.len().min(LONGEST - before);
-        self.held[before..before + taken].copy_from_slice(&bytes[..taken]);
-        let held = self.held;
-        let mut cursor = Cursor { bytes: &held[..before + taken], at: 0 };
-        let used = match parse::packet(&mut cursor, &self.config) {
-            Ok(raw) => {
-                let at = At { offset: self.held_offset, bytes: cursor.at as u32 };
-                self.finish_packet(at, raw, sink);
-                cursor.at
-            }
-            Err(Stop::More) if before + taken < LONGEST => {
-                self.held_len = before + taken;
-                return taken;
-            }
-            Err(Stop::More) => {
-                self.lose(self.held_offset, before as u64, Fault::Sequence, sink);
-                before
-            }
-            Err(Stop::Bad(used, fault)) => {
-                self.lose(self.held_offset, used as u64, fault, sink);
-                used
-            }
-        };
-        if used >= before {
-            self.held_len = 0;
-            return used - before;
-        }
-        // Only one zero too many before an A-Sync ends before what was held.
-        self.held.copy_within(used..before, 0);
-        self.held_len = before - used;
-        self.held_offset += used as u64;
-        0
-    }
-
-    /// Packets that are whole in these bytes.
-    fn run(&mut self, offset: u64, bytes: &[u8], sink: &mut impl Sink<Packet>) -> usize {
-        let mut place = 0;
-        while place < bytes.len() {
-            let mut cursor = Cursor { bytes: &bytes[place..], at: 0 };
-            let here = offset + place as u64;
-            match parse::packet(&mut cursor, &self.config) {
-                Ok(raw) => {
-                    self.finish_packet(At { offset: here, bytes: cursor.at as u32 }, raw, sink);
-                    place += cursor.at;
-                }
-                Err(Stop::Bad(used, fault)) => {
-                    self.lose(here, used as u64, fault, sink);
-                    place += used;
-                }
-                Err(Stop::More) => {
-                    let rest = &bytes[place..];
-                    self.held[..rest.len()].copy_from_slice(rest);
-                    self.held_len = rest.len();
-                    self.held_offset = here;
-                    return bytes.len();
-                }
-            }
-        }
-        place
-    }
-
-    fn finish_packet(&mut self, at: At, raw: Raw, sink: &mut impl Sink<Packet>) {
-        let packet = self.state.complete(raw);
-        self.give(at, packet, sink);
-    }
-
-    fn give(&mut self, at: At, packet: Packet, sink: &mut impl Sink<Packet>) {
-        self.counts.packets += 1;
-        self.counts.packet_bytes += u64::from(at.bytes);
-        sink.packet(at, &packet);
-    }
-
-    /// A byte without synchronisation.
-    fn pass(&mut self, offset: u64) {
-        self.counts.lost_bytes += 1;
-        match &mut self.unsynchronised {
-            Some(lost) => lost.bytes += 1,
-            None => {
-                self.unsynchronised = Some(Lost { offset, bytes: 1, cause: Fault::NotSynchronised.cause() });
-            }
-        }
-    }
-
-    fn flush(&mut self, sink: &mut impl Sink<Packet>) {
-        if let Some(lost) = self.unsynchronised.take() {
-            sink.lost(lost, Fault::NotSynchronised);
-        }
-    }
-
-    fn lose(&mut self, offset: u64, bytes: u64, fault: Fault, sink: &mut impl Sink<Packet>) {
-        self.counts.lost_bytes += bytes;
-        sink.lost(Lost { offset, bytes, cause: fault.cause() }, fault);
-    }
 }
 
 impl State {

@@ -4,18 +4,7 @@
 use super::config::{Config, Profile};
 use super::packet::{Atoms, Context, Packet, TraceInfo};
 use crate::etm::Fault;
-
-/// The longest packet: a trace info with all its sections; the reader of a longer one is reading nonsense.
-pub(super) const LONGEST: usize = 48;
-
-/// Why there is no packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// It goes on after these bytes.
-    More,
-    /// These bytes are not a packet.
-    Bad(usize, Fault),
-}
+use crate::etm::stream::{Cursor, Stop};
 
 /// An address as in the stream.
 #[derive(Clone, Copy, Debug)]
@@ -44,39 +33,16 @@ pub(super) enum Raw {
     Zero(Packet),
 }
 
-pub(super) struct Cursor<'a> {
-    pub bytes: &'a [u8],
-    pub at: usize,
+/// Addresses and contexts, as other units do not have them.
+trait Fields {
+    fn short(&mut self, is1: bool) -> Result<RawAddress, Stop>;
+    fn long(&mut self, is1: bool, bytes: usize) -> Result<u64, Stop>;
+    fn long32(&mut self, is1: bool) -> Result<RawAddress, Stop>;
+    fn long64(&mut self, is1: bool) -> Result<RawAddress, Stop>;
+    fn context(&mut self, config: &Config) -> Result<Context, Stop>;
 }
 
-impl Cursor<'_> {
-    fn byte(&mut self) -> Result<u8, Stop> {
-        let byte = *self.bytes.get(self.at).ok_or(Stop::More)?;
-        self.at += 1;
-        Ok(byte)
-    }
-
-    /// Seven bits a byte, lowest first, as long as bit 7 is set. 32 bits need five bytes.
-    fn field(&mut self, most: u32) -> Result<u32, Stop> {
-        let mut value = 0u32;
-        for place in 0..most {
-            let byte = self.byte()?;
-            value |= u32::from(byte & 0x7F).wrapping_shl(7 * place);
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Stop::Bad(self.at, Fault::Sequence))
-    }
-
-    fn little_endian(&mut self, bytes: usize) -> Result<u64, Stop> {
-        let mut value = 0;
-        for place in 0..bytes {
-            value |= u64::from(self.byte()?) << (8 * place);
-        }
-        Ok(value)
-    }
-
+impl Fields for Cursor<'_> {
     fn short(&mut self, is1: bool) -> Result<RawAddress, Stop> {
         let shift = if is1 { 1 } else { 2 };
         let first = self.byte()?;

@@ -16,6 +16,11 @@ const BUFFERS: &[(&str, usize)] = &[("ete.ete-ite-instr", 1)];
 /// - In `a55-test-tpiu`, 4 headers A5 (Q) are absent. TRCIDR0.QSUPP is 0, so they are reserved (IHI 0064, 6.4.18).
 const ORACLE_LEAVES_OUT: &[(&str, usize)] = &[("ete.infrastructure", 32), ("a55-test-tpiu", 4)];
 
+/// Ranges that OpenCSD 1.5.5 made up. In `ete_ip` a return was taken, no address of its target followed, and the unit's return
+/// stack is off (TRCCONFIGR.RS is 0), so nobody knows where execution went (IHI 0064, 4.5.4). The oracle goes on behind the
+/// return, for 9131 instructions up to the address of the exception.
+const ORACLE_MADE_UP: &[(&str, &str)] = &[("ete.ete_ip", "RANGE 0x1aa948 0x1b37f4 9131 4 ISA=A32 E ---")];
+
 /// Directory of the capture, name of the oracle's listing.
 const SNAPSHOTS: &[(&str, &str)] = &[
     ("opencsd/juno_r1_1", "juno_r1_1"),
@@ -34,6 +39,10 @@ const SNAPSHOTS: &[(&str, &str)] = &[
     ("opencsd-ete/trace_file_cid_vmid", "ete.trace_file_cid_vmid"),
     ("opencsd-ete/ete_ip", "ete.ete_ip"),
     ("ricsec/branches-trace1", "ricsec-branches1"),
+    ("opencsd/TC2", "TC2"),
+    ("opencsd/tc2-ptm-rstk-t32", "tc2-ptm-rstk-t32"),
+    ("etmv3-r5f/freertos", "r5f-freertos"),
+    ("itm/sigrok-stm32f105/ocsd", "stm32f105"),
 ];
 
 #[test]
@@ -41,7 +50,7 @@ fn captures_have_the_packets_of_the_oracle() {
     let folder = capture!("");
     let mut different = Vec::new();
     for (directory, name) in SNAPSHOTS {
-        let listing = oracle::listing(&expected(&format!("opencsd-1.5.5/{name}.ppl.xz")));
+        let mut listing = oracle::listing(&expected(&format!("opencsd-1.5.5/{name}.ppl.xz")));
         let buffer = BUFFERS.iter().find(|(of, _)| of == name).map_or(0, |(_, buffer)| *buffer);
         let mut found = decode::snapshot(&folder.join(directory), buffer);
         let (mut packets, mut elements, mut ranges, mut equal, mut left_out) = (0, 0, 0, true, 0);
@@ -51,7 +60,11 @@ fn captures_have_the_packets_of_the_oracle() {
             packets += expected.len();
             if let Some(place) = first_difference(&ours.packets, expected) {
                 equal = false;
-                println!("{name} {id:#x}: packet {place}: {:?}, {:?}", ours.packets.get(place), expected.get(place));
+                println!(
+                    "{name} {id:#x}: packet {place}: {:?}, {:?}",
+                    ours.packets.get(place),
+                    expected.get(place)
+                );
             }
             let unused = listing.unused.get(id).copied().unwrap_or(0);
             if ours.unused != unused {
@@ -62,8 +75,13 @@ fn captures_have_the_packets_of_the_oracle() {
         if listing.elements.is_empty() {
             println!("{name}: the oracle listed packets only");
         }
-        for (id, expected) in &listing.elements {
+        let mut made_up = 0;
+        for (id, expected) in &mut listing.elements {
+            let before = expected.len();
+            expected.retain(|element| !ORACLE_MADE_UP.contains(&(*name, element.as_str())));
+            made_up += before - expected.len();
             let ours = found.values().find(|found| found.trace_id == *id);
+            let expected = &*expected;
             let Some(ours) = ours else {
                 assert!(expected.is_empty(), "{name}: no source {id:#x}");
                 continue;
@@ -73,11 +91,21 @@ fn captures_have_the_packets_of_the_oracle() {
             if let Some(place) = first_difference(&ours.elements, expected) {
                 equal = false;
                 let around = place.saturating_sub(2)..place + 2;
-                println!("{name} {id:#x}: element {place}: {:#?}, {:#?}", ours.elements.get(around.clone()), expected.get(around));
+                println!(
+                    "{name} {id:#x}: element {place}: {:#?}, {:#?}",
+                    ours.elements.get(around.clone()),
+                    expected.get(around)
+                );
             }
         }
-        assert_eq!(left_out, ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes), "{name}");
-        println!("CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"elements\":{elements},\"ranges\":{ranges},\"oracle_leaves_out\":{left_out},\"equal\":{equal}}}");
+        assert_eq!(
+            left_out,
+            ORACLE_LEAVES_OUT.iter().find(|(of, _)| of == name).map_or(0, |(_, bytes)| *bytes),
+            "{name}"
+        );
+        println!(
+            "CAPTURE: {{\"capture\":\"{name}\",\"packets\":{packets},\"elements\":{elements},\"ranges\":{ranges},\"oracle_leaves_out\":{left_out},\"oracle_makes_up\":{made_up},\"equal\":{equal}}}"
+        );
         if !equal {
             different.push(*name);
         }

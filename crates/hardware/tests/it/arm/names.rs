@@ -2,8 +2,8 @@
 //! OpenCSD's words for what our decoders found.
 
 use rtscope_hardware::etm::isa::{Instruction, Kind};
-use rtscope_hardware::etm::{Context, Element, Fault};
 use rtscope_hardware::etm::v4::{Address, AddressForm, Packet};
+use rtscope_hardware::etm::{Context, Element, Fault, ptm, v3};
 
 /// Of bytes that are in no packet.
 pub fn etm4_fault(fault: Fault) -> Option<&'static str> {
@@ -14,6 +14,56 @@ pub fn etm4_fault(fault: Fault) -> Option<&'static str> {
         Fault::Sequence => Some("I_BAD_SEQUENCE"),
         Fault::Incomplete => Some("I_INCOMPLETE_EOT"),
     }
+}
+
+/// Of bytes of ETMv3 and PTM that are in no packet.
+pub fn etm3_fault(fault: Fault) -> Option<&'static str> {
+    match fault {
+        Fault::NotSynchronised => None,
+        Fault::Reserved => Some("RESERVED"),
+        Fault::NotConfigured => Some("BAD_TRACEMODE"),
+        Fault::Sequence => Some("BAD_SEQUENCE"),
+        Fault::Incomplete => Some("INCOMPLETE_EOT"),
+    }
+}
+
+/// Of a packet of PTM.
+pub fn ptm(packet: &ptm::Packet) -> String {
+    match packet {
+        ptm::Packet::Async => "ASYNC",
+        ptm::Packet::ISync { .. } => "ISYNC",
+        ptm::Packet::Trigger => "TRIGGER",
+        ptm::Packet::WaypointUpdate { .. } => "WP_UPDATE",
+        ptm::Packet::Ignore => "IGNORE",
+        ptm::Packet::ContextId(_) => "CTXTID",
+        ptm::Packet::Vmid(_) => "VMID",
+        ptm::Packet::Atoms { .. } => "ATOM",
+        ptm::Packet::Timestamp { .. } => "TIMESTAMP",
+        ptm::Packet::ExceptionReturn => "ERET",
+        ptm::Packet::Branch { .. } => "BRANCH_ADDRESS",
+    }
+    .to_owned()
+}
+
+/// Of a packet of ETMv3.
+pub fn etm3(packet: &v3::Packet) -> String {
+    match packet {
+        v3::Packet::Async => "A_SYNC",
+        v3::Packet::Cycles(_) => "CYCLE_COUNT",
+        v3::Packet::ISync { cycles: Some(_), .. } => "I_SYNC_CYCLE",
+        v3::Packet::ISync { .. } => "I_SYNC",
+        v3::Packet::Trigger => "TRIGGER",
+        v3::Packet::Branch { .. } => "BRANCH_ADDRESS",
+        v3::Packet::Atoms { .. } => "P_HDR",
+        v3::Packet::ContextId(_) => "CONTEXT_ID",
+        v3::Packet::Vmid(_) => "VMID",
+        v3::Packet::ExceptionReturn => "EXCEPTION_EXIT",
+        v3::Packet::ExceptionEntry => "EXCEPTION_ENTRY",
+        v3::Packet::Timestamp(_) => "TIMESTAMP",
+        v3::Packet::Ignore => "IGNORE",
+        v3::Packet::Data(_) => "DATA",
+    }
+    .to_owned()
 }
 
 /// Of a packet of ETMv4 or ETE.
@@ -50,7 +100,9 @@ pub fn etm4(packet: &Packet) -> String {
         Packet::Address(address) => return format!("I_ADDR_{}", form(address)),
         Packet::AddressContext(address, _) => return format!("I_ADDR_CTXT_{}", form(address)),
         // The misspelling is the oracle's.
-        Packet::SourceAddress(address) if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) => {
+        Packet::SourceAddress(address)
+            if matches!(address.form, AddressForm::Long32 | AddressForm::Long64) =>
+        {
             return format!("I_SCR_ADDR_{}", form(address));
         }
         Packet::SourceAddress(address) => return format!("I_SRC_ADDR_{}", form(address)),
@@ -72,20 +124,35 @@ fn form(address: &Address) -> String {
 
 /// The oracle's element in the form of [`element`]: without what follows from the rest (conditional), and without the reasons
 /// of gaps, of which each decoder has its own.
-pub fn oracle_element(text: &str) -> Option<String> {
+pub fn oracle_element(text: &str) -> Vec<String> {
+    let name = text.split('(').next().unwrap();
+    // We give cycles of what is not a range or a time as an element of their own.
+    let with_cycles = ["TRACE_ON", "PE_CONTEXT", "EXCEPTION", "ADDR_NACC"].contains(&name) && text.contains("[CC=");
+    let apart = with_cycles.then(|| format!("CYCLES{}", cycles(text)));
+    one_element(text).into_iter().chain(apart).collect()
+}
+
+fn one_element(text: &str) -> Option<String> {
     let (name, rest) = text.split_once('(').unwrap();
     Some(match name {
         "NO_SYNC" | "EO_TRACE" => return None,
-        "TRACE_ON" => format!("TRACE_ON{}", cycles(rest)),
+        "TRACE_ON" => "TRACE_ON".to_owned(),
         "INSTR_RANGE" => {
-            let rest = rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
+            let rest =
+                rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
             let rest = rest.replace("A64:", "").replace("V7:impl ", "");
-            format!("RANGE {}{}", words(rest.split('[').take(2).collect::<Vec<_>>().join("[").as_str()), cycles(&rest))
+            format!(
+                "RANGE {}{}",
+                words(rest.split('[').take(2).collect::<Vec<_>>().join("[").as_str()),
+                cycles(&rest)
+            )
         }
         "ADDR_NACC" => format!("NO_MEMORY {}", rest.split(';').next().unwrap().trim()),
-        "PE_CONTEXT" => format!("CONTEXT {}{}", words(rest.split('[').next().unwrap()), cycles(rest)),
+        "PE_CONTEXT" => format!("CONTEXT {}", words(rest.split('[').next().unwrap())),
         "EXCEPTION" => {
-            let address = rest.strip_prefix("pref ret addr:").map_or("none", |rest| rest.split([';', ' ']).next().unwrap());
+            let address = rest
+                .strip_prefix("pref ret addr:")
+                .map_or("none", |rest| rest.split([';', ' ']).next().unwrap());
             let number = rest.split("excep num (").nth(1).unwrap().split(')').next().unwrap();
             format!("EXCEPTION {number} {address}")
         }
@@ -96,7 +163,10 @@ pub fn oracle_element(text: &str) -> Option<String> {
         "EVENT" => format!("EVENT {}", rest.split("Numbered:").nth(1).unwrap().split(';').next().unwrap()),
         "INSTRUMENTATION" => {
             let (level, value) = rest.strip_prefix("EL").unwrap().split_once("; 0x").unwrap();
-            format!("INSTRUMENTATION {level} {:#x}", u64::from_str_radix(value.trim_end_matches([')', ' ']), 16).unwrap())
+            format!(
+                "INSTRUMENTATION {level} {:#x}",
+                u64::from_str_radix(value.trim_end_matches([')', ' ']), 16).unwrap()
+            )
         }
         "MEMTRANS" => format!("TRANSACTION {}", rest.trim_end_matches([')', ' '])),
         "SYNC_MARKER" => "MARKER".to_owned(),
@@ -111,11 +181,14 @@ fn words(text: &str) -> String {
 }
 
 fn cycles(text: &str) -> String {
-    text.split("[CC=").nth(1).map_or(String::new(), |rest| format!(" cycles {}", rest.split(']').next().unwrap()))
+    text.split("[CC=")
+        .nth(1)
+        .map_or(String::new(), |rest| format!(" cycles {}", rest.split(']').next().unwrap()))
 }
 
 fn number_of(text: &str, key: &str) -> String {
-    let digits = text.split(key).nth(1).unwrap().split([']', ';']).next().unwrap().trim().trim_start_matches("0x");
+    let digits =
+        text.split(key).nth(1).unwrap().split([']', ';']).next().unwrap().trim().trim_start_matches("0x");
     format!("{:#x}", u64::from_str_radix(digits, 16).unwrap())
 }
 
@@ -132,7 +205,10 @@ pub fn element(element: &Element) -> Option<String> {
             let size = range.last.size;
             let count = range.instructions;
             let range_cycles = cycles(range.cycles);
-            format!("RANGE {start:#x} {end:#x} {count} {size} ISA={:?} {taken} {kind}{range_cycles}", range.isa)
+            format!(
+                "RANGE {start:#x} {end:#x} {count} {size} ISA={:?} {taken} {kind}{range_cycles}",
+                range.isa
+            )
         }
         Element::UnknownPath { start, end, instructions } => {
             format!("UNKNOWN_PATH {start:#x} {end:#x} {}", instructions.unwrap_or(0))

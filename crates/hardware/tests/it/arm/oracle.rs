@@ -20,7 +20,9 @@ const UNSYNCHRONISED: [&str; 2] = ["I_NOT_SYNC", "NOTSYNC"];
 pub fn listing(text: &str) -> Listing {
     let mut listing = Listing::default();
     for line in text.lines() {
-        let Some((offset, rest)) = line.strip_prefix("Idx:").and_then(|line| line.split_once("; ID:")) else { continue };
+        let Some((offset, rest)) = line.strip_prefix("Idx:").and_then(|line| line.split_once("; ID:")) else {
+            continue;
+        };
         let offset: u64 = offset.parse().unwrap();
         let (id, rest) = rest.split_once(';').unwrap();
         let id = u8::from_str_radix(id, 16).unwrap();
