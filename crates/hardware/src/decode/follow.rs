@@ -62,6 +62,16 @@ impl Follower {
         self.with(|stack, memory, mut out| stack.edge(edge, &memory.functions, &mut out));
     }
 
+    /// A return was executed.
+    pub(super) fn returned(&mut self) {
+        self.with(|stack, _, mut out| stack.returned(&mut out));
+    }
+
+    /// Where it led.
+    pub(super) fn arrive(&mut self, to: u64) {
+        self.with(|stack, memory, mut out| stack.arrive(to, &memory.functions, &mut out));
+    }
+
     /// Something is missing: nobody knows which functions have ended.
     pub(super) fn interrupt(&mut self) {
         self.with(|stack, _, mut out| stack.interrupt(&mut out));

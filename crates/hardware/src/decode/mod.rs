@@ -15,6 +15,7 @@ mod lane;
 mod open;
 mod perf;
 mod pt;
+mod pt_flow;
 mod samples;
 mod snapshot;
 mod spe;

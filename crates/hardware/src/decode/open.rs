@@ -247,7 +247,10 @@ pub struct Stream {
 impl Stream {
     pub(super) fn decoder(&self) -> Box<dyn UnitDecoder> {
         match &self.kind {
-            StreamKind::Pt(settings) => Box::new(Pt::new(settings, self.clock_hz)),
+            StreamKind::Pt(settings) => {
+                let follower = Follower::new(&self.memory, &self.threads);
+                Box::new(Pt::new(settings, follower, self.clock_hz))
+            }
             StreamKind::Bts => Box::new(Bts::default()),
             StreamKind::Etm4(config) => {
                 let image = self.image.clone().unwrap_or_default();

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Intel PT: packets, what programs wrote (PTWRITE), events of the processor (CFE, power states), overflows.
+//! Intel PT: packets, what programs wrote (PTWRITE), events of the processor, overflows; with the program's image also the blocks
+//! that ran, and its functions.
 
+use super::follow::Follower;
+use super::pt_flow::FlowTaker;
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
 use crate::pt::time::{Clock, ClockConfig};
-use crate::pt::{Decoder, LastIp, Packet, PerfClock, Place, Sink};
+use crate::pt::{Decoder, Flow, LastIp, Packet, PerfClock, Place, Sink, SpaceId};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
 
 /// How a stream was recorded.
@@ -16,15 +19,34 @@ pub struct PtSettings {
     pub time: ClockConfig,
 }
 
+/// From ticks to nanoseconds.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Conversion {
+    clock: Option<PerfClock>,
+    hz: Option<u64>,
+}
+
+impl Conversion {
+    /// `None`: nothing says how long ticks are.
+    pub(super) fn ns(self, ticks: u64) -> Option<u64> {
+        match (self.clock, self.hz) {
+            (Some(clock), _) => Some(clock.nanoseconds(ticks)),
+            (None, Some(hz)) => super::ns_of(ticks, hz),
+            (None, None) => None,
+        }
+    }
+}
+
 pub(super) struct Pt {
     decoder: Decoder,
+    settings: PtSettings,
+    conversion: Conversion,
     state: State,
+    /// With an image.
+    flow: Option<(Box<Flow>, FlowTaker)>,
 }
 
 struct State {
-    settings: PtSettings,
-    /// Of TSC, where no conversion was told.
-    clock_hz: Option<u64>,
     clock: Clock,
     last_ip: LastIp,
     /// A value whose address follows.
@@ -32,67 +54,82 @@ struct State {
 }
 
 impl State {
-    fn ticks(&self) -> Option<u64> {
-        self.clock.time().map(|time| time.ticks)
-    }
-
-    /// Nanoseconds; `None`: no TSC so far, or nothing says how long its ticks are.
-    fn ns(&self) -> Option<u64> {
-        let tsc = self.ticks()?;
-        match (self.settings.clock, self.clock_hz) {
-            (Some(clock), _) => Some(clock.nanoseconds(tsc)),
-            (None, Some(hz)) => super::ns_of(tsc, hz),
-            (None, None) => None,
-        }
+    fn new(settings: &PtSettings) -> State {
+        State { clock: Clock::new(settings.time), last_ip: LastIp::new(), written: None }
     }
 }
 
 impl Pt {
-    pub(super) fn new(settings: &PtSettings, clock_hz: Option<u64>) -> Pt {
-        let state = State {
-            settings: *settings,
-            clock_hz,
-            clock: Clock::new(settings.time),
-            last_ip: LastIp::new(),
-            written: None,
-        };
-        Pt { decoder: Decoder::new(), state }
+    pub(super) fn new(settings: &PtSettings, follower: Follower, clock_hz: Option<u64>) -> Pt {
+        let conversion = Conversion { clock: settings.clock, hz: clock_hz };
+        let flow = follower.is_useful.then(|| {
+            let mut flow = Box::new(Flow::new(settings.time));
+            flow.change(SpaceId::FIRST, |memory| {
+                // What is added later covers what was there; the first one named is to win.
+                for (address, bytes) in follower.memory.pieces.iter().rev() {
+                    memory.add(*address, bytes.clone());
+                }
+            });
+            (flow, FlowTaker::new(follower, conversion))
+        });
+        Pt { decoder: Decoder::new(), settings: *settings, conversion, state: State::new(settings), flow }
+    }
+
+    fn with(&mut self, found: &mut dyn Findings, run: impl FnOnce(&mut Decoder, &mut Taker<'_, '_>)) {
+        let Pt { decoder, conversion, state, flow, .. } = self;
+        run(decoder, &mut Taker { state, conversion: *conversion, flow, found });
     }
 }
 
 impl UnitDecoder for Pt {
     fn push(&mut self, bytes: &[u8], found: &mut dyn Findings) {
-        self.decoder.push(bytes, &mut Taker { state: &mut self.state, found });
+        self.with(found, |decoder, taker| decoder.push(bytes, taker));
     }
 
     fn interrupt(&mut self, found: &mut dyn Findings) {
-        self.finish(found);
+        self.with(found, |decoder, taker| decoder.finish(taker));
         self.decoder = Decoder::new();
-        self.state.written = None;
+        self.state = State::new(&self.settings);
+        if let Some((_, taker)) = &mut self.flow {
+            taker.interrupt(found);
+        }
     }
 
     fn finish(&mut self, found: &mut dyn Findings) {
-        self.decoder.finish(&mut Taker { state: &mut self.state, found });
+        self.with(found, |decoder, taker| decoder.finish(taker));
+        if let Some((_, taker)) = &mut self.flow {
+            taker.finish(found);
+        }
     }
 }
 
 struct Taker<'t, 'f> {
     state: &'t mut State,
+    conversion: Conversion,
+    flow: &'t mut Option<(Box<Flow>, FlowTaker)>,
     found: &'t mut (dyn Findings + 'f),
 }
 
 impl Taker<'_, '_> {
-    fn event(&mut self, class: EventClassKind, numbers: &[u64], text: &str) {
-        let event = HardwareEvent::new(class, numbers, text.into());
-        self.found.event(HardwareEvent { time_ns: self.state.ns(), ..event });
+    fn ticks(&self) -> Option<u64> {
+        self.state.clock.time().map(|time| time.ticks)
     }
-}
 
-impl Sink for Taker<'_, '_> {
-    fn packet(&mut self, place: Place, packet: Packet) {
-        self.state.clock.packet(packet);
-        let time = self.state.ns().or(self.state.ticks());
-        self.found.packet(&SeenPacket { offset: place.offset, time, text: &packet });
+    fn ns(&self) -> Option<u64> {
+        self.ticks().and_then(|ticks| self.conversion.ns(ticks))
+    }
+
+    fn give(&mut self, event: HardwareEvent) {
+        let time_ns = self.ns();
+        self.found.event(HardwareEvent { time_ns, ..event });
+    }
+
+    fn event(&mut self, class: EventClassKind, numbers: &[u64], text: &str) {
+        self.give(HardwareEvent::new(class, numbers, text.into()));
+    }
+
+    /// Without an image: what packets say by themselves.
+    fn alone(&mut self, packet: Packet) {
         match packet {
             Packet::Psb => self.state.last_ip = LastIp::new(),
             Packet::Tip(ip) | Packet::TipPge(ip) | Packet::TipPgd(ip) => _ = self.state.last_ip.update(ip),
@@ -104,12 +141,9 @@ impl Sink for Taker<'_, '_> {
             }
             Packet::Ptw { payload, ip: true, .. } => self.state.written = Some(payload),
             Packet::Ptw { payload, .. } => self.event(EventClassKind::Write, &[payload], ""),
-            Packet::Ovf => {
-                let event = HardwareEvent::lost(LossReason::Overflow, 0);
-                self.found.event(HardwareEvent { time_ns: self.state.ns(), ..event });
-            }
+            Packet::Ovf => self.give(HardwareEvent::lost(LossReason::Overflow, 0)),
             Packet::Cfe { kind, vector, .. } => {
-                self.event(EventClassKind::Exception, &[vector.into()], cfe(kind));
+                self.event(EventClassKind::Exception, &[vector.into()], control_flow(kind));
             }
             Packet::Evd { payload, .. } => self.event(EventClassKind::Packet, &[payload], "event data"),
             Packet::Mwait { hints, .. } => self.event(EventClassKind::Packet, &[hints.into()], "mwait"),
@@ -122,31 +156,34 @@ impl Sink for Taker<'_, '_> {
             _ => {}
         }
     }
+}
+
+impl Sink for Taker<'_, '_> {
+    fn packet(&mut self, place: Place, packet: Packet) {
+        self.state.clock.packet(packet);
+        let time = self.ns().or(self.ticks());
+        self.found.packet(&SeenPacket { offset: place.offset, time, text: &packet });
+        match self.flow {
+            Some((flow, taker)) => flow.packet(place, packet, &mut taker.with(self.found)),
+            None => self.alone(packet),
+        }
+    }
 
     fn lost(&mut self, lost: Lost) {
         self.state.written = None;
         self.state.clock.lose();
         self.found.lost(lost);
+        if let Some((flow, taker)) = self.flow {
+            flow.lost(lost, &mut taker.with(self.found));
+        }
     }
 }
 
 /// Kinds of control flow events, by the manual's names.
-fn cfe(kind: u8) -> &'static str {
+pub(super) fn control_flow(kind: u8) -> &'static str {
     const NAMES: [&str; 14] = [
-        "",
-        "INTR",
-        "IRET",
-        "SMI",
-        "RSM",
-        "SIPI",
-        "INIT",
-        "VMENTRY",
-        "VMEXIT",
-        "VMEXIT_INTR",
-        "SHUTDOWN",
-        "",
-        "UINTR",
-        "UIRET",
+        "", "INTR", "IRET", "SMI", "RSM", "SIPI", "INIT", "VMENTRY", "VMEXIT", "VMEXIT_INTR", "SHUTDOWN", "",
+        "UINTR", "UIRET",
     ];
     NAMES.get(usize::from(kind)).copied().filter(|name| !name.is_empty()).unwrap_or("reserved")
 }

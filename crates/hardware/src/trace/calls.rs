@@ -22,6 +22,9 @@ pub enum BranchKind {
     Exception,
     /// The return from one of these.
     ExceptionReturn,
+    /// One of the two, the instruction alone does not say which: it is a return if it leads to where one of the functions
+    /// returns to.
+    Far,
 }
 
 /// A branch that was taken.
@@ -90,6 +93,10 @@ impl CallStack {
             BranchKind::Call if edge.to == edge.next => {}
             BranchKind::Call => self.enter(edge.to, Some(edge.next), false, functions, out),
             BranchKind::Exception => self.enter(edge.to, Some(edge.from), false, functions, out),
+            BranchKind::Far if self.frames.iter().any(|frame| frame.returns_to == Some(edge.to)) => {
+                self.leave(edge.to, functions, out);
+            }
+            BranchKind::Far => self.enter(edge.to, Some(edge.next), false, functions, out),
             BranchKind::Return | BranchKind::ExceptionReturn => self.leave(edge.to, functions, out),
             BranchKind::Jump => self.jump(edge.to, functions, out),
         }
@@ -126,25 +133,45 @@ impl CallStack {
         self.frames.push(frame);
     }
 
-    fn leave(&mut self, to: u64, functions: &Functions, out: &mut impl FnMut(HardwareEvent)) {
-        let matching = self.frames.iter().rposition(|frame| frame.returns_to == Some(to));
-        let keep = match matching {
-            Some(place) => place,
-            // Frames without a caller that was seen: it returns from the outermost of them.
-            None => {
-                self.frames.iter().rposition(|frame| frame.returns_to.is_none()).unwrap_or(self.frames.len())
-            }
-        };
-        if keep == self.frames.len() {
-            // It returns to where nobody called from: a switch of stacks. Nothing is left by that.
+    /// A return was executed; where it leads comes later ([`CallStack::arrive`]).
+    pub fn returned(&mut self, out: &mut impl FnMut(HardwareEvent)) {
+        if let Some(frame) = self.frames.pop() {
+            out(exit(&frame, false));
+        }
+    }
+
+    /// Where the return before led.
+    pub fn arrive(&mut self, to: u64, functions: &Functions, out: &mut impl FnMut(HardwareEvent)) {
+        let found = functions.at(to);
+        let is_in = |frame: &Frame| found.is_some_and(|found| found.function.address == frame.address);
+        if self.frames.last().is_none_or(is_in) {
+            return self.begin(to, functions, out);
+        }
+        if let Some(place) = self.frames.iter().rposition(|frame| frame.returns_to == Some(to)) {
+            // It skipped some (longjmp, exceptions of a language).
+            self.cut(place, out);
+            return self.begin(to, functions, out);
+        }
+        if found.is_some_and(|found| found.offset == 0) {
+            // A return in the place of an indirect jump, as retpolines have it.
             return self.jump(to, functions, out);
         }
+        // Another stack: nobody knows what became of this one.
+        self.interrupt(out);
+        self.begin(to, functions, out);
+    }
+
+    /// Ends frames that were skipped.
+    fn cut(&mut self, keep: usize, out: &mut impl FnMut(HardwareEvent)) {
         while self.frames.len() > keep {
             let Some(frame) = self.frames.pop() else { break };
-            // Only the innermost one returned; those around it were skipped.
-            out(exit(&frame, self.frames.len() > keep));
+            out(exit(&frame, true));
         }
-        self.begin(to, functions, out);
+    }
+
+    fn leave(&mut self, to: u64, functions: &Functions, out: &mut impl FnMut(HardwareEvent)) {
+        self.returned(out);
+        self.arrive(to, functions, out);
     }
 
     fn jump(&mut self, to: u64, functions: &Functions, out: &mut impl FnMut(HardwareEvent)) {

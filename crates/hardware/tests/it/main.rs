@@ -8,6 +8,7 @@ mod hostile;
 mod inventory;
 mod itm;
 mod itm_captures;
+mod one_trace;
 mod perfdata;
 mod pt;
 mod spe;
