@@ -17,6 +17,7 @@ pub mod descriptions;
 pub mod disturber;
 pub mod elf;
 mod extent;
+pub mod hardware;
 pub mod host_bpf;
 pub mod late;
 pub mod machine;

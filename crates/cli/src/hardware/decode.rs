@@ -54,7 +54,9 @@ fn failure(error: DecodeError) -> Failure {
     match error {
         DecodeError::Io { path, source } => Failure::system(format!("reading {}", path.display()), &source),
         error @ (DecodeError::Perf { .. } | DecodeError::Snapshot(_)) => Failure::Damaged(error.to_string()),
-        error @ (DecodeError::NoUnit(_) | DecodeError::Nothing { .. } | DecodeError::Program(_)) => Failure::Usage(error.to_string()),
+        error @ (DecodeError::NoUnit(_) | DecodeError::Nothing { .. } | DecodeError::Program(_)) => {
+            Failure::Usage(error.to_string())
+        }
     }
 }
 

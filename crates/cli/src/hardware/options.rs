@@ -138,6 +138,8 @@ impl std::str::FromStr for Ratio {
     fn from_str(text: &str) -> Result<Ratio, String> {
         let parts = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
         let parts = parts.filter(|(a, b): &(u32, u32)| *a > 0 && *b > 0);
-        parts.map(|(a, b)| Ratio(a, b)).ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
+        parts
+            .map(|(a, b)| Ratio(a, b))
+            .ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
     }
 }
