@@ -2,6 +2,7 @@
 //! Intel PT.
 
 mod flow;
+mod generated;
 mod hostile;
 mod oracle;
 mod packets;
