@@ -15,6 +15,7 @@ pub mod babeltrace2;
 pub mod count;
 pub mod descriptions;
 pub mod disturber;
+pub mod emulated;
 mod extent;
 pub mod host_bpf;
 pub mod late;

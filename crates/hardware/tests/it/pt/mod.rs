@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Intel PT.
 
+mod emulated;
 mod flow;
 mod generated;
 mod hostile;
