@@ -78,6 +78,8 @@ pub(super) struct Node {
     pub next: u32,
     pub bytes: u32,
     pub instructions: u16,
+    /// Bytes of the last instruction.
+    pub last: u8,
     pub end: BlockEnd,
 }
 
@@ -190,6 +192,12 @@ impl Memory {
         &self.nodes[at as usize]
     }
 
+    /// Whether the instruction at `address` is the last of a node.
+    pub(super) fn is_last(&self, node: u32, address: u64) -> bool {
+        let node = self.node(node);
+        node.after().wrapping_sub(node.last.into()) == address
+    }
+
     /// The node at an address.
     pub(super) fn find(&mut self, address: u64, mode: ExecMode) -> Result<u32, CodeError> {
         let at = self.section(address).ok_or(CodeError::Unknown(address))?;
@@ -262,6 +270,7 @@ impl Memory {
             next: NONE,
             bytes: 0,
             instructions: 0,
+            last: 0,
             end: BlockEnd::Plain,
         };
         while u32::from(node.instructions) < INSTRUCTIONS_MAX {
@@ -273,6 +282,7 @@ impl Memory {
             };
             node.bytes += instruction.len() as u32;
             node.instructions += 1;
+            node.last = instruction.len() as u8;
             node.end = end(&instruction);
             if node.end != BlockEnd::Plain {
                 node.target = instruction.near_branch_target();

@@ -8,7 +8,7 @@
 //! | [`decode`] | bytes, in pieces of any size | [`packet::Packet`]s with their places, and what was lost |
 //! | [`time`] | packets | ticks of the TSC, with the error, and nanoseconds |
 //! | [`flow`], with [`code`] | packets and the program | blocks of instructions, and events |
-//! | [`encode`] | packets; or branches of a program | bytes |
+//! | [`encode`], [`tracer`] | packets; or what a program executed | bytes |
 //!
 //! ```
 //! use rtscope_hardware::Lost;
@@ -43,9 +43,11 @@ pub mod encode;
 pub mod flow;
 pub mod packet;
 pub mod time;
+pub mod tracer;
 
 pub use code::{Block, BlockEnd, CodeError, Memory};
 pub use decode::{Decoder, Place, Sink};
 pub use flow::{Event, Flow, FlowDecoder, FlowError, FlowSink, SpaceId, Stamp};
 pub use packet::{ExecMode, Ip, IpBytes, LastIp, Packet, Tnt};
 pub use time::{Clock, ClockConfig, PerfClock, Time};
+pub use tracer::{Tracer, TracerConfig};

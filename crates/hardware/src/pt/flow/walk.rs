@@ -40,6 +40,14 @@ impl Calls {
         self.len = (self.len + 1).min(CALLS);
     }
 
+    /// A return that has a target. One that goes elsewhere than to its call leaves the call there: so do other decoders, which follow
+    /// kernels with retpolines, where such returns are many.
+    fn returned(&mut self, target: u64) {
+        if self.len > 0 && self.ring[self.top].back == target {
+            self.pop();
+        }
+    }
+
     fn pop(&mut self) -> Option<Call> {
         self.len = self.len.checked_sub(1)?;
         let call = self.ring[self.top];
@@ -251,8 +259,7 @@ impl Walk {
                 BlockEnd::Return | BlockEnd::IndirectJump | BlockEnd::IndirectCall | BlockEnd::Far => {
                     match node.end {
                         BlockEnd::IndirectCall => self.calls.push(Call { node: at, back: node.after() }),
-                        // It went elsewhere than its call says, or the call is not known.
-                        BlockEnd::Return => _ = self.calls.pop(),
+                        BlockEnd::Return => self.calls.returned(target),
                         _ => {}
                     }
                     sink.block(&node.block(), stamp);

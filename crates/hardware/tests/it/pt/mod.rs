@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Intel PT.
 
+mod emulated;
 mod flow;
+mod generated;
 mod hostile;
 mod oracle;
 mod packets;
