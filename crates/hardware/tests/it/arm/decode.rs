@@ -21,6 +21,8 @@ pub struct Found {
     /// Bytes in packets and losses.
     pub accounted: u64,
     pub elements: Vec<String>,
+    /// There is no memory of the program.
+    pub without_program: bool,
 }
 
 #[derive(Default)]
@@ -78,8 +80,9 @@ macro_rules! unit {
         }
         impl From<($unit::Config, Image)> for Box<dyn Unit> {
             fn from((config, image): ($unit::Config, Image)) -> Self {
+                let without_program = image.is_empty();
                 let flow = $unit::Flow::new(&config, image, Elements::default());
-                let found = Found { trace_id: config.trace_id, ..Found::default() };
+                let found = Found { trace_id: config.trace_id, without_program, ..Found::default() };
                 Box::new(($unit::Packets::new(&config), Both { found, flow, name: $name, fault: $fault }))
             }
         }
