@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
+mod arm;
 mod ctf;
 mod programs;
 mod seeds;
@@ -40,7 +41,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 14] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -110,6 +111,34 @@ pub const TARGETS: [Target; 10] = [
         bytes_max: 16 * KIB,
         memory: (400, 8 * MIB),
         parse: text::trigger,
+    },
+    Target {
+        name: "coresight",
+        content: "formatter frames of CoreSight",
+        bytes_max: 8 * KIB,
+        memory: (16, MIB),
+        parse: arm::coresight,
+    },
+    Target {
+        name: "etm4",
+        content: "a stream of an ETMv4 or an ETE, with flow",
+        bytes_max: 8 * KIB,
+        memory: (400, 8 * MIB),
+        parse: arm::etm4,
+    },
+    Target {
+        name: "ptm",
+        content: "a stream of a PTM, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::ptm,
+    },
+    Target {
+        name: "etm3",
+        content: "a stream of an ETMv3, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::etm3,
     },
 ];
 

@@ -155,3 +155,70 @@ fn leave_out(ours: &mut decode::Found, expected: &[(u64, String)]) -> usize {
     });
     out.len()
 }
+
+#[test]
+fn the_branches_of_ricsec_are_all_found() {
+    let folder = capture!("ricsec");
+    let found = decode::snapshot(&folder.join("branches-trace1"), 0);
+    let base = 0xAAAA_CEAA_0000;
+    let ranges = found[&0x10].elements.iter().filter_map(|element| element.strip_prefix("RANGE 0x"));
+    let starts =
+        ranges.map(|range| u64::from_str_radix(range.split(' ').next().unwrap(), 16).unwrap() - base);
+    let starts: Vec<_> = starts.collect();
+    // An edge is from the beginning of one range to that of the next.
+    let edges: std::collections::BTreeSet<_> = starts.windows(2).map(|two| (two[0], two[1])).collect();
+    let text = std::fs::read_to_string(folder.join("expected_edge_coverage.out")).unwrap();
+    let address = |text: &str| {
+        u64::from_str_radix(text.split(' ').next().unwrap().trim_start_matches("0x"), 16).unwrap()
+    };
+    let expected: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_once(" -> "))
+        .map(|(from, to)| (address(from), address(to)))
+        .collect();
+    let absent: Vec<_> = expected.iter().filter(|edge| !edges.contains(edge)).collect();
+    println!(
+        "CAPTURE: {{\"capture\":\"ricsec golden edges\",\"edges\":{},\"absent\":{}}}",
+        expected.len(),
+        absent.len()
+    );
+    assert_eq!(expected.len(), 42);
+    assert!(absent.is_empty(), "{absent:x?}");
+}
+
+/// The AUX data of a perf.data of Android: 384 bytes at this place, by perf's own listing.
+#[test]
+fn the_packets_of_an_android_capture_are_those_of_perf() {
+    let bytes = std::fs::read(capture!("etm-perfdata/perf_etm.data")).unwrap();
+    let aux = &bytes[0x26A8 + 0x30..][..0x180];
+    let listing = expected("perf-6.1/perf_etm.data.D.txt.xz");
+    let lines =
+        listing.lines().map(str::trim).filter(|line| line.starts_with("Idx:")).collect::<Vec<_>>().join("\n");
+    let listing = oracle::listing(&lines);
+    let found = decode::frames(aux, 0x1E);
+    assert_eq!(found.packets, listing.packets[&0x1E]);
+    println!("CAPTURE: {{\"capture\":\"perf_etm.data\",\"packets\":{},\"equal\":true}}", found.packets.len());
+}
+
+/// Frames without synchronisation, of which bytes were inserted on the way: the sources as two other decoders took them apart.
+#[test]
+fn swo_frames_are_aligned_by_their_content() {
+    let folder = capture!("itm/sigrok-stm32f105");
+    let bytes = std::fs::read(folder.join("swo.bin")).unwrap();
+    let found = rtscope_hardware::coresight::align::find(&bytes).unwrap();
+    let mut sources = decode::Sources::default();
+    let mut deformatter =
+        rtscope_hardware::coresight::Deformatter::new(rtscope_hardware::coresight::Framing::Aligned);
+    deformatter.push(&bytes[found.start..], &mut sources);
+    deformatter.finish(&mut sources);
+    for (id, name) in [(1, "id1.itm.bin"), (2, "id2.etmv3.bin")] {
+        let expected = std::fs::read(folder.join(name)).unwrap();
+        let ours = &sources.0[&id];
+        println!("{name}: {} bytes, {} expected", ours.len(), expected.len());
+        assert_eq!(*ours, expected);
+    }
+    println!(
+        "CAPTURE: {{\"capture\":\"swo.bin\",\"start\":{},\"synchronisations\":{},\"equal\":true}}",
+        found.start, found.syncs
+    );
+}

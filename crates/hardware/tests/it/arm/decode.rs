@@ -178,3 +178,25 @@ fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Box<dyn Unit>> {
     }
     units
 }
+
+/// Data of each source.
+#[derive(Default)]
+pub struct Sources(pub BTreeMap<u8, Vec<u8>>);
+
+impl FrameSink for Sources {
+    fn data(&mut self, id: u8, _: u64, bytes: &[u8]) {
+        self.0.entry(id).or_default().extend(bytes);
+    }
+    fn lost(&mut self, _: Lost) {}
+}
+
+/// Frames in memory, of one ETMv4 with its usual configuration.
+pub fn frames(bytes: &[u8], id: u8) -> Found {
+    let config = v4::Config { trace_id: id, ..v4::Config::default() };
+    let mut units = Units(BTreeMap::from([(id, (config, Image::new()).into())]));
+    let mut deformatter = Deformatter::new(rtscope_hardware::coresight::Framing::Memory);
+    deformatter.push(bytes, &mut units);
+    deformatter.finish(&mut units);
+    assert!(deformatter.counts().balanced());
+    units.0.remove(&id).unwrap().finish()
+}
