@@ -7,6 +7,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
+mod arm;
 mod ctf;
 mod hardware;
 mod programs;
@@ -41,7 +42,11 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
+<<<<<<< HEAD
 pub const TARGETS: [Target; 15] = [
+=======
+pub const TARGETS: [Target; 14] = [
+>>>>>>> arm
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -113,6 +118,7 @@ pub const TARGETS: [Target; 15] = [
         parse: text::trigger,
     },
     Target {
+<<<<<<< HEAD
         name: "stp",
         content: "a stream of STP 2",
         bytes_max: 4 * KIB,
@@ -146,6 +152,34 @@ pub const TARGETS: [Target; 15] = [
         bytes_max: 4 * KIB,
         memory: (400, MIB),
         parse: hardware::syst,
+=======
+        name: "coresight",
+        content: "formatter frames of CoreSight",
+        bytes_max: 8 * KIB,
+        memory: (16, MIB),
+        parse: arm::coresight,
+    },
+    Target {
+        name: "etm4",
+        content: "a stream of an ETMv4 or an ETE, with flow",
+        bytes_max: 8 * KIB,
+        memory: (400, 8 * MIB),
+        parse: arm::etm4,
+    },
+    Target {
+        name: "ptm",
+        content: "a stream of a PTM, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::ptm,
+    },
+    Target {
+        name: "etm3",
+        content: "a stream of an ETMv3, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::etm3,
+>>>>>>> arm
     },
 ];
 

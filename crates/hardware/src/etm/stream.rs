@@ -298,4 +298,3 @@ impl<P: Protocol> Stream<P> {
         sink.lost(Lost { offset, bytes, cause: fault.cause() }, fault);
     }
 }
-

@@ -38,7 +38,8 @@ impl<S: ElementSink> Flow<S> {
     /// The flow in a program with this image; elements are given to the sink.
     #[must_use]
     pub fn new(config: &Config, image: Image, sink: S) -> Self {
-        let waypoints = Waypoints { data_barriers: config.data_barriers_are_waypoints(), ..Waypoints::default() };
+        let waypoints =
+            Waypoints { data_barriers: config.data_barriers_are_waypoints(), ..Waypoints::default() };
         Self {
             sink,
             walker: Walker::new(image, waypoints),
@@ -108,7 +109,8 @@ impl<S: ElementSink> Flow<S> {
     }
 
     fn isync(&mut self, offset: u64, packet: &Packet) {
-        let Packet::ISync { address, isa, isa_changed, reason, non_secure, cycles, context_id, .. } = *packet else {
+        let Packet::ISync { address, isa, isa_changed, reason, non_secure, cycles, context_id, .. } = *packet
+        else {
             return;
         };
         let first = self.progress != Progress::Running;
@@ -166,7 +168,9 @@ impl<S: ElementSink> Flow<S> {
             }
             Packet::Trigger => self.sink.element(offset, &Element::Trigger),
             Packet::ExceptionReturn => self.sink.element(offset, &Element::ExceptionReturn),
-            Packet::Timestamp { value, cycles } => self.sink.element(offset, &Element::Timestamp { value, cycles }),
+            Packet::Timestamp { value, cycles } => {
+                self.sink.element(offset, &Element::Timestamp { value, cycles })
+            }
             Packet::Async | Packet::Ignore => {}
         }
     }
@@ -224,7 +228,8 @@ impl<S: ElementSink> Flow<S> {
 
     fn range(&mut self, offset: u64, start: u64, isa: Isa, taken: bool, block: &Block, cycles: Option<u32>) {
         let (end, instructions, last) = (block.end, block.instructions, block.last);
-        self.sink.element(offset, &Element::Range(Range { start, end, instructions, isa, taken, last, cycles }));
+        self.sink
+            .element(offset, &Element::Range(Range { start, end, instructions, isa, taken, last, cycles }));
     }
 
     fn without_memory(&mut self, offset: u64, start: u64, isa: Isa, block: &Block) {
@@ -249,7 +254,9 @@ impl<S: ElementSink> Sink<Packet> for Flow<S> {
     fn lost(&mut self, lost: Lost, fault: Fault) {
         match fault {
             Fault::NotSynchronised | Fault::Incomplete => {}
-            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => self.lose(lost.offset, Gap::BadPacket),
+            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => {
+                self.lose(lost.offset, Gap::BadPacket)
+            }
         }
     }
 }

@@ -4,10 +4,13 @@
 //! [`Packets`] takes the stream apart, [`Flow`] follows the program. Reference: CoreSight Program Flow Trace Architecture
 //! Specification, PFTv1.0 and PFTv1.1 (IHI 0035), chapter 4.
 
+mod encode;
 mod flow;
 mod packets;
 mod parse;
 
+pub use encode::Encoder;
+pub(crate) use encode::timestamp as encode_timestamp;
 pub use flow::Flow;
 pub use packets::Packets;
 pub use parse::{Packet, Reason};

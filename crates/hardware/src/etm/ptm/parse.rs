@@ -188,7 +188,8 @@ impl Protocol for Ptm {
                 Packet::ISync { address, isa, isa_changed, reason, non_secure, hyp, cycles, context_id }
             }
             Raw::Address { address, exception, cycles, waypoint } => {
-                let address = self.address(&address, exception.is_some_and(|exception| exception.alternative));
+                let address =
+                    self.address(&address, exception.is_some_and(|exception| exception.alternative));
                 let isa = self.last.isa;
                 if waypoint {
                     return Packet::WaypointUpdate { address, isa };
@@ -283,7 +284,8 @@ impl Ptm {
             if first & 0x80 != 0 {
                 number |= u16::from(cursor.byte()? & 0x1F) << 4;
             }
-            exception = Some(Exception { number, non_secure: first & 1 != 0, alternative: first & 0x40 != 0 });
+            exception =
+                Some(Exception { number, non_secure: first & 1 != 0, alternative: first & 0x40 != 0 });
         }
         Ok(Raw::Address { address, exception, cycles: self.cycles(cursor)?, waypoint: false })
     }

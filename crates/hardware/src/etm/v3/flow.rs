@@ -114,7 +114,9 @@ impl<S: ElementSink> Flow<S> {
     }
 
     fn isync(&mut self, offset: u64, packet: &Packet) {
-        let Packet::ISync { address, isa, reason, non_secure, hyp, cycles, context_id } = *packet else { return };
+        let Packet::ISync { address, isa, reason, non_secure, hyp, cycles, context_id } = *packet else {
+            return;
+        };
         let first = self.progress != Progress::Running;
         self.progress = Progress::Running;
         if first || reason != Reason::Periodic {
@@ -149,7 +151,9 @@ impl<S: ElementSink> Flow<S> {
                 self.vmid = Some(u32::from(id));
                 self.context(offset);
             }
-            Packet::Timestamp(value) => self.sink.element(offset, &Element::Timestamp { value, cycles: None }),
+            Packet::Timestamp(value) => {
+                self.sink.element(offset, &Element::Timestamp { value, cycles: None })
+            }
             Packet::Trigger => self.sink.element(offset, &Element::Trigger),
             // Entries are marked in data trace; a branch packet has the exception.
             Packet::ExceptionEntry | Packet::Async | Packet::Ignore | Packet::Data(_) => {}
@@ -252,7 +256,9 @@ impl<S: ElementSink> Sink<Packet> for Flow<S> {
             (Progress::Synchronised, Packet::ISync { .. }) => self.isync(offset, packet),
             // Before an I-Sync there may be the time and cycles.
             (Progress::Synchronised, Packet::Timestamp(_)) => self.running(offset, packet),
-            (Progress::Synchronised, Packet::Cycles(_) | Packet::Atoms { .. }) if self.config.is_cycle_accurate() => {
+            (Progress::Synchronised, Packet::Cycles(_) | Packet::Atoms { .. })
+                if self.config.is_cycle_accurate() =>
+            {
                 self.running(offset, packet);
             }
             _ => {}
@@ -263,7 +269,9 @@ impl<S: ElementSink> Sink<Packet> for Flow<S> {
         match fault {
             Fault::NotSynchronised => {}
             Fault::Incomplete => self.settle(),
-            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => self.lose(lost.offset, Gap::BadPacket),
+            Fault::Reserved | Fault::NotConfigured | Fault::Sequence => {
+                self.lose(lost.offset, Gap::BadPacket)
+            }
         }
     }
 }

@@ -4,10 +4,12 @@
 //! [`Packets`] takes the stream apart, [`Flow`] follows the program. Data trace is recognised and passed over. Reference: Embedded
 //! Trace Macrocell Architecture Specification, ETMv1.0 to ETMv3.5 (IHI 0014), chapter 7.
 
+mod encode;
 mod flow;
 mod packets;
 mod parse;
 
+pub use encode::Encoder;
 pub use flow::Flow;
 pub use packets::Packets;
 pub use parse::{Data, Exception, Packet};

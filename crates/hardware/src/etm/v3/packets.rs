@@ -2,7 +2,7 @@
 //! The packets of an ETMv3 stream.
 
 use super::Config;
-use super::parse::{Packet, Etm3};
+use super::parse::{Etm3, Packet};
 use crate::etm::Sink;
 use crate::etm::address32::Last;
 use crate::etm::stream::{Counts, Stream};

@@ -109,7 +109,9 @@ impl fmt::Display for Packet {
             }
             Packet::Atoms { atoms, .. } => write!(f, "Atoms {atoms}"),
             Packet::Branch { address, exception: None, .. } => write!(f, "Branch {address:#x}"),
-            Packet::Branch { address, exception: Some(it), .. } => write!(f, "Exception {} to {address:#x}", it.number),
+            Packet::Branch { address, exception: Some(it), .. } => {
+                write!(f, "Exception {} to {address:#x}", it.number)
+            }
             Packet::Timestamp(value) => write!(f, "Timestamp {value}"),
             other => write!(f, "{other:?}"),
         }
@@ -152,13 +154,16 @@ impl Protocol for Etm3 {
         match header {
             _ if header & 1 != 0 => self.branch(cursor, header),
             _ if header & 0x80 != 0 => self.p_header(header),
-            0x00 => crate::etm::ptm::synchronisation(cursor, Fault::Sequence).map(|()| Raw::Plain(Packet::Async)),
+            0x00 => {
+                crate::etm::ptm::synchronisation(cursor, Fault::Sequence).map(|()| Raw::Plain(Packet::Async))
+            }
             0x04 => plain(Packet::Cycles(cycles(cursor)?)),
             0x08 => self.isync(cursor, None),
             0x0C => plain(Packet::Trigger),
             0x3C => plain(Packet::Vmid(cursor.byte()?)),
             0x42 | 0x46 => {
-                let (value, bits) = crate::etm::ptm::timestamp(cursor, self.config.timestamps_have_64_bits())?;
+                let (value, bits) =
+                    crate::etm::ptm::timestamp(cursor, self.config.timestamps_have_64_bits())?;
                 Ok(Raw::Timestamp(value, bits))
             }
             0x66 => plain(Packet::Ignore),
@@ -176,7 +181,9 @@ impl Protocol for Etm3 {
     fn complete(&mut self, raw: Raw) -> Packet {
         match raw {
             Raw::Plain(packet) => packet,
-            Raw::Timestamp(value, bits) => Packet::Timestamp(update_timestamp(&mut self.timestamp, value, bits)),
+            Raw::Timestamp(value, bits) => {
+                Packet::Timestamp(update_timestamp(&mut self.timestamp, value, bits))
+            }
             Raw::ISync { address, info, cycles, context_id } => {
                 let alternative = self.config.id >> 4 & 0xF >= 3 && info & 4 != 0;
                 let isa = match (info & 0x10 != 0, address.unwrap_or(0) & 1 != 0, alternative) {
@@ -190,7 +197,15 @@ impl Protocol for Etm3 {
                     self.last = Last { value, isa };
                 }
                 let (non_secure, hyp) = (info & 8 != 0, info & 2 != 0);
-                Packet::ISync { address, isa, reason: Reason::from_bits(info >> 5), non_secure, hyp, cycles, context_id }
+                Packet::ISync {
+                    address,
+                    isa,
+                    reason: Reason::from_bits(info >> 5),
+                    non_secure,
+                    hyp,
+                    cycles,
+                    context_id,
+                }
             }
             Raw::Branch(raw) => self.complete_branch(&raw),
         }
@@ -309,13 +324,18 @@ impl Etm3 {
             Isa32::Jazelle => 0,
         };
         let address = self.last.update(value << shift, bits + shift);
-        Packet::Branch { address, isa: self.last.isa, exception: raw.exception.map(|(exception, _)| exception) }
+        Packet::Branch {
+            address,
+            isa: self.last.isa,
+            exception: raw.exception.map(|(exception, _)| exception),
+        }
     }
 
     /// Formats 1 and 2, with cycles 1 to 4 (7.4.2 and 7.4.3).
     fn p_header(&self, header: u8) -> Result<Raw, Stop> {
         let executed = u32::from(header >> 2 & 0xF);
-        let one = |atoms: Atoms, format: u8, cycles: u32| Ok(Raw::Plain(Packet::Atoms { atoms, format, cycles }));
+        let one =
+            |atoms: Atoms, format: u8, cycles: u32| Ok(Raw::Plain(Packet::Atoms { atoms, format, cycles }));
         let skipped = u32::from(header >> 6 & 1);
         let two = u32::from(header & 8 == 0) | u32::from(header & 4 == 0) << 1;
         let run = |executed: u32| Atoms { bits: (1 << executed) - 1, count: (executed + skipped) as u8 };

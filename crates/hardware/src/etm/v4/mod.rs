@@ -24,12 +24,14 @@
 //! Trace Extension (in the Arm ARM, DDI 0487, part D6, with the same packets and a few more).
 
 mod config;
+mod encode;
 mod flow;
 mod packet;
 mod packets;
 mod parse;
 
 pub use config::{Config, Profile};
+pub use encode::Encoder;
 pub use flow::Flow;
 pub use packet::{Address, AddressForm, Atoms, Context, Packet, TraceInfo};
 pub use packets::Packets;

@@ -16,10 +16,20 @@ const BUFFERS: &[(&str, usize)] = &[("ete.ete-ite-instr", 1)];
 /// - In `a55-test-tpiu`, 4 headers A5 (Q) are absent. TRCIDR0.QSUPP is 0, so they are reserved (IHI 0064, 6.4.18).
 const ORACLE_LEAVES_OUT: &[(&str, usize)] = &[("ete.infrastructure", 32), ("a55-test-tpiu", 4)];
 
-/// Ranges that OpenCSD 1.5.5 made up. In `ete_ip` a return was taken, no address of its target followed, and the unit's return
-/// stack is off (TRCCONFIGR.RS is 0), so nobody knows where execution went (IHI 0064, 4.5.4). The oracle goes on behind the
-/// return, for 9131 instructions up to the address of the exception.
-const ORACLE_MADE_UP: &[(&str, &str)] = &[("ete.ete_ip", "RANGE 0x1aa948 0x1b37f4 9131 4 ISA=A32 E ---")];
+/// Ranges that OpenCSD 1.5.5 made up.
+///
+/// - In `ete_ip` a return was taken, no address of its target followed, and the unit's return stack is off (TRCCONFIGR.RS is 0),
+///   so nobody knows where execution went (IHI 0064, 4.5.4). The oracle goes on behind the return, for 9131 instructions up to
+///   the address of the exception.
+/// - In `r5f-freertos` an exception cancels the instruction before it (IHI 0014, 7.4.4). The oracle keeps back the last
+///   instruction of a P-header for that only where it is the only one, and this header has two.
+const ORACLE_MADE_UP: &[(&str, &str)] = &[
+    ("ete.ete_ip", "RANGE 0x1aa948 0x1b37f4 9131 4 ISA=A32 E ---"),
+    ("r5f-freertos", "RANGE 0x700ace30 0x700ace34 1 4 ISA=T32 E ---"),
+];
+
+/// Captures of which the program is not kept with them.
+const NEEDS_PROGRAM: &[&str] = &["r5f-freertos"];
 
 /// Directory of the capture, name of the oracle's listing.
 const SNAPSHOTS: &[(&str, &str)] = &[
@@ -57,6 +67,12 @@ fn captures_have_the_packets_of_the_oracle() {
         for (id, expected) in &listing.packets {
             let ours = found.get_mut(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
             left_out += leave_out(ours, expected);
+            if let (Some(ours), Some(last)) = (ours.packets.last_mut(), expected.last()) {
+                // The oracle gives a packet of which the end is missing the name of the whole one.
+                if ours.1.starts_with("INCOMPLETE") && ours.0 == last.0 {
+                    ours.1.clone_from(&last.1);
+                }
+            }
             packets += expected.len();
             if let Some(place) = first_difference(&ours.packets, expected) {
                 equal = false;
@@ -72,14 +88,20 @@ fn captures_have_the_packets_of_the_oracle() {
                 println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
             }
         }
+        if found.values().any(|found| found.without_program) && NEEDS_PROGRAM.contains(name) {
+            println!("{name}: its program is not there, so packets only (MANIFEST.md says where it is)");
+            listing.elements.clear();
+        }
         if listing.elements.is_empty() {
             println!("{name}: the oracle listed packets only");
         }
         let mut made_up = 0;
         for (id, expected) in &mut listing.elements {
-            let before = expected.len();
-            expected.retain(|element| !ORACLE_MADE_UP.contains(&(*name, element.as_str())));
-            made_up += before - expected.len();
+            for (_, range) in ORACLE_MADE_UP.iter().filter(|(of, _)| of == name) {
+                let place = expected.iter().position(|element| element == range).unwrap();
+                expected.remove(place);
+                made_up += 1;
+            }
             let ours = found.values().find(|found| found.trace_id == *id);
             let expected = &*expected;
             let Some(ours) = ours else {
@@ -132,4 +154,71 @@ fn leave_out(ours: &mut decode::Found, expected: &[(u64, String)]) -> usize {
         !out.contains(&(place - 1))
     });
     out.len()
+}
+
+#[test]
+fn the_branches_of_ricsec_are_all_found() {
+    let folder = capture!("ricsec");
+    let found = decode::snapshot(&folder.join("branches-trace1"), 0);
+    let base = 0xAAAA_CEAA_0000;
+    let ranges = found[&0x10].elements.iter().filter_map(|element| element.strip_prefix("RANGE 0x"));
+    let starts =
+        ranges.map(|range| u64::from_str_radix(range.split(' ').next().unwrap(), 16).unwrap() - base);
+    let starts: Vec<_> = starts.collect();
+    // An edge is from the beginning of one range to that of the next.
+    let edges: std::collections::BTreeSet<_> = starts.windows(2).map(|two| (two[0], two[1])).collect();
+    let text = std::fs::read_to_string(folder.join("expected_edge_coverage.out")).unwrap();
+    let address = |text: &str| {
+        u64::from_str_radix(text.split(' ').next().unwrap().trim_start_matches("0x"), 16).unwrap()
+    };
+    let expected: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_once(" -> "))
+        .map(|(from, to)| (address(from), address(to)))
+        .collect();
+    let absent: Vec<_> = expected.iter().filter(|edge| !edges.contains(edge)).collect();
+    println!(
+        "CAPTURE: {{\"capture\":\"ricsec golden edges\",\"edges\":{},\"absent\":{}}}",
+        expected.len(),
+        absent.len()
+    );
+    assert_eq!(expected.len(), 42);
+    assert!(absent.is_empty(), "{absent:x?}");
+}
+
+/// The AUX data of a perf.data of Android: 384 bytes at this place, by perf's own listing.
+#[test]
+fn the_packets_of_an_android_capture_are_those_of_perf() {
+    let bytes = std::fs::read(capture!("etm-perfdata/perf_etm.data")).unwrap();
+    let aux = &bytes[0x26A8 + 0x30..][..0x180];
+    let listing = expected("perf-6.1/perf_etm.data.D.txt.xz");
+    let lines =
+        listing.lines().map(str::trim).filter(|line| line.starts_with("Idx:")).collect::<Vec<_>>().join("\n");
+    let listing = oracle::listing(&lines);
+    let found = decode::frames(aux, 0x1E);
+    assert_eq!(found.packets, listing.packets[&0x1E]);
+    println!("CAPTURE: {{\"capture\":\"perf_etm.data\",\"packets\":{},\"equal\":true}}", found.packets.len());
+}
+
+/// Frames without synchronisation, of which bytes were inserted on the way: the sources as two other decoders took them apart.
+#[test]
+fn swo_frames_are_aligned_by_their_content() {
+    let folder = capture!("itm/sigrok-stm32f105");
+    let bytes = std::fs::read(folder.join("swo.bin")).unwrap();
+    let found = rtscope_hardware::coresight::align::find(&bytes).unwrap();
+    let mut sources = decode::Sources::default();
+    let mut deformatter =
+        rtscope_hardware::coresight::Deformatter::new(rtscope_hardware::coresight::Framing::Aligned);
+    deformatter.push(&bytes[found.start..], &mut sources);
+    deformatter.finish(&mut sources);
+    for (id, name) in [(1, "id1.itm.bin"), (2, "id2.etmv3.bin")] {
+        let expected = std::fs::read(folder.join(name)).unwrap();
+        let ours = &sources.0[&id];
+        println!("{name}: {} bytes, {} expected", ours.len(), expected.len());
+        assert_eq!(*ours, expected);
+    }
+    println!(
+        "CAPTURE: {{\"capture\":\"swo.bin\",\"start\":{},\"synchronisations\":{},\"equal\":true}}",
+        found.start, found.syncs
+    );
 }

@@ -21,6 +21,8 @@ pub struct Found {
     /// Bytes in packets and losses.
     pub accounted: u64,
     pub elements: Vec<String>,
+    /// There is no memory of the program.
+    pub without_program: bool,
 }
 
 #[derive(Default)]
@@ -78,8 +80,9 @@ macro_rules! unit {
         }
         impl From<($unit::Config, Image)> for Box<dyn Unit> {
             fn from((config, image): ($unit::Config, Image)) -> Self {
+                let without_program = image.is_empty();
                 let flow = $unit::Flow::new(&config, image, Elements::default());
-                let found = Found { trace_id: config.trace_id, ..Found::default() };
+                let found = Found { trace_id: config.trace_id, without_program, ..Found::default() };
                 Box::new(($unit::Packets::new(&config), Both { found, flow, name: $name, fault: $fault }))
             }
         }
@@ -174,4 +177,26 @@ fn units(snapshot: &Snapshot, buffer: &Buffer) -> BTreeMap<u8, Box<dyn Unit>> {
         units.insert(id, unit);
     }
     units
+}
+
+/// Data of each source.
+#[derive(Default)]
+pub struct Sources(pub BTreeMap<u8, Vec<u8>>);
+
+impl FrameSink for Sources {
+    fn data(&mut self, id: u8, _: u64, bytes: &[u8]) {
+        self.0.entry(id).or_default().extend(bytes);
+    }
+    fn lost(&mut self, _: Lost) {}
+}
+
+/// Frames in memory, of one ETMv4 with its usual configuration.
+pub fn frames(bytes: &[u8], id: u8) -> Found {
+    let config = v4::Config { trace_id: id, ..v4::Config::default() };
+    let mut units = Units(BTreeMap::from([(id, (config, Image::new()).into())]));
+    let mut deformatter = Deformatter::new(rtscope_hardware::coresight::Framing::Memory);
+    deformatter.push(bytes, &mut units);
+    deformatter.finish(&mut units);
+    assert!(deformatter.counts().balanced());
+    units.0.remove(&id).unwrap().finish()
 }

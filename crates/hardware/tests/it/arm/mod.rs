@@ -3,5 +3,8 @@
 
 mod captures;
 mod decode;
+mod encoded;
+mod hostile;
 mod names;
 mod oracle;
+mod program;

@@ -127,7 +127,8 @@ fn form(address: &Address) -> String {
 pub fn oracle_element(text: &str) -> Vec<String> {
     let name = text.split('(').next().unwrap();
     // We give cycles of what is not a range or a time as an element of their own.
-    let with_cycles = ["TRACE_ON", "PE_CONTEXT", "EXCEPTION", "ADDR_NACC"].contains(&name) && text.contains("[CC=");
+    let with_cycles =
+        ["TRACE_ON", "PE_CONTEXT", "EXCEPTION", "ADDR_NACC"].contains(&name) && text.contains("[CC=");
     let apart = with_cycles.then(|| format!("CYCLES{}", cycles(text)));
     one_element(text).into_iter().chain(apart).collect()
 }
@@ -140,6 +141,8 @@ fn one_element(text: &str) -> Option<String> {
         "INSTR_RANGE" => {
             let rest =
                 rest.strip_prefix("exec range=").unwrap().replace("<cond>", "").replace("b+link", "link");
+            // Said only where it is a waypoint.
+            let rest = rest.replace("DSB.DMB", "---");
             let rest = rest.replace("A64:", "").replace("V7:impl ", "");
             format!(
                 "RANGE {}{}",
@@ -235,10 +238,9 @@ fn kind(last: &Instruction) -> String {
         Kind::Direct => "BR",
         Kind::Indirect => "iBR",
         Kind::Barrier => "ISB",
-        Kind::DataBarrier => "DSB.DMB",
         Kind::Wait => "WFI.WFE",
         Kind::TransactionStart => "TSTART",
-        Kind::Other => "---",
+        Kind::Other | Kind::DataBarrier => "---",
     };
     let how = match (last.is_return, last.is_exception_return, last.link) {
         (true, ..) => " ret",
