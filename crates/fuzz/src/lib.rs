@@ -42,11 +42,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-<<<<<<< HEAD
-pub const TARGETS: [Target; 15] = [
-=======
-pub const TARGETS: [Target; 14] = [
->>>>>>> arm
+pub const TARGETS: [Target; 19] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -118,7 +114,6 @@ pub const TARGETS: [Target; 14] = [
         parse: text::trigger,
     },
     Target {
-<<<<<<< HEAD
         name: "stp",
         content: "a stream of STP 2",
         bytes_max: 4 * KIB,
@@ -152,7 +147,8 @@ pub const TARGETS: [Target; 14] = [
         bytes_max: 4 * KIB,
         memory: (400, MIB),
         parse: hardware::syst,
-=======
+    },
+    Target {
         name: "coresight",
         content: "formatter frames of CoreSight",
         bytes_max: 8 * KIB,
@@ -179,7 +175,6 @@ pub const TARGETS: [Target; 14] = [
         bytes_max: 8 * KIB,
         memory: (64, 8 * MIB),
         parse: arm::etm3,
->>>>>>> arm
     },
 ];
 

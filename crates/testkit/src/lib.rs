@@ -15,11 +15,8 @@ pub mod babeltrace2;
 pub mod count;
 pub mod descriptions;
 pub mod disturber;
-<<<<<<< HEAD
 pub mod elf;
-=======
 pub mod emulated;
->>>>>>> pt
 mod extent;
 pub mod hardware;
 pub mod host_bpf;

@@ -4,10 +4,9 @@
 use super::options::DecodeOptions;
 use crate::exit::Failure;
 use crate::output::{self, note};
-use rtscope_ctf::TraceInfo;
 use rtscope_hardware::decode::{Capture, DecodeError, SampleLane, Settings, Stream, StreamLane, open};
 use rtscope_hardware::pt::ClockConfig;
-use rtscope_hardware::trace::{HardwareEvent, HardwareSource, Lane, TraceError, write_ctf};
+use rtscope_hardware::trace::{HardwareEvent, HardwareSource, Lane, TraceError, trace_info, write_ctf};
 use rtscope_view::hardware::{
     DecodeReport, DecodedStream, FindingsWriter, WrittenTrace, decode_json, decode_text,
 };
@@ -38,8 +37,14 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
         ..DecodeReport::default()
     };
     match &options.output {
-        Some(target) => report.trace = Some(write(&mut capture, target)?),
+        Some(target) => report.trace = Some(write(&mut capture, target, options.clock_offset)?),
         None => report.streams = streams(&capture, options)?,
+    }
+    if options.output.is_some() && options.clock_offset == 0 && capture.clock != "CLOCK_MONOTONIC" {
+        report.notes.push(format!(
+            "times are those of {}; --clock-offset puts them on CLOCK_MONOTONIC, beside other traces",
+            capture.clock
+        ));
     }
     if options.json {
         output::result(&output::object(decode_json(&report))?);
@@ -114,7 +119,7 @@ impl Lane for RecorderLosses {
     }
 }
 
-fn write(capture: &mut Capture, target: &Path) -> Result<WrittenTrace, Failure> {
+fn write(capture: &mut Capture, target: &Path, offset_ns: i64) -> Result<WrittenTrace, Failure> {
     let mut losses = std::mem::take(&mut capture.losses);
     losses.sort_by_key(|event| event.time_ns);
     let mut lanes: Vec<Box<dyn Lane + '_>> = vec![Box::new(RecorderLosses(losses.into()))];
@@ -126,9 +131,14 @@ fn write(capture: &mut Capture, target: &Path) -> Result<WrittenTrace, Failure> 
         lanes.push(Box::new(lane));
     }
     let mut source = HardwareSource::new(lanes);
-    let info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
-        .map_err(|error| Failure::Failed(error.to_string()))?;
-    let trace = write_ctf(&mut source, target, &info, &[]).map_err(|error| match error {
+    source.offset_ns = offset_ns;
+    let (host, release) = &capture.machine;
+    let info = trace_info(host.as_deref(), release.as_deref(), env!("CARGO_PKG_VERSION"));
+    let extra = [
+        ("hardware_clock".to_owned(), capture.clock.clone()),
+        ("hardware_clock_offset_ns".to_owned(), offset_ns.to_string()),
+    ];
+    let trace = write_ctf(&mut source, target, &info, &extra).map_err(|error| match error {
         TraceError::Untimed => Failure::Usage(format!(
             "{error}; a trace needs times: --clock-hz says how long the unit's ticks are, and BTS has none"
         )),

@@ -99,6 +99,9 @@ pub struct DecodeOptions {
     /// Make a CTF trace of the events in this directory
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with_all = ["packets", "flow"])]
     pub output: Option<PathBuf>,
+    /// With --output: nanoseconds that are added to all times, CLOCK_MONOTONIC less the clock of the capture
+    #[arg(long, value_name = "NS", default_value_t = 0, allow_negative_numbers = true, requires = "output")]
+    pub clock_offset: i64,
     /// Print one JSON object (docs/json.md)
     #[arg(long, conflicts_with_all = ["packets", "flow"])]
     pub json: bool,

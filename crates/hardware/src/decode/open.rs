@@ -277,6 +277,10 @@ pub struct Capture {
     pub streams: Vec<Stream>,
     /// A perf.data whose samples have branch stacks.
     pub samples: Option<Arc<File>>,
+    /// The machine's name and its kernel, where the capture says so.
+    pub machine: (Option<String>, Option<String>),
+    /// The clock of all times.
+    pub clock: String,
     /// What people should know.
     pub notes: Vec<String>,
     /// What the recorder says was lost, with its time.
@@ -316,7 +320,7 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
     let unit = settings.unit.ok_or_else(|| DecodeError::NoUnit(path.to_owned()))?;
     let bytes = file.size().map_err(failed)?;
     let piece = Piece { at: 0, bytes, is_apart: false };
-    let mut capture = Capture::default();
+    let mut capture = Capture { clock: "the unit's counter".to_owned(), ..Capture::default() };
     let memory = Arc::new(settings.memory()?);
     let raw = |name: String, kind, frames| Stream {
         name,

@@ -6,7 +6,7 @@ use super::pt::PtSettings;
 use crate::coresight::Framing;
 use crate::etm::v4;
 use crate::perfdata::{
-    AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, PerfError, PerfFile, Record, RecordBody,
+    AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, Feature, PerfError, PerfFile, Record, RecordBody,
 };
 use crate::program::{Memory, Program};
 use crate::pt::time::ClockConfig;
@@ -147,6 +147,11 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
         samples: found.has_branches.then(|| file.clone()),
         damage: found.damage.take(),
         losses: std::mem::take(&mut found.losses),
+        machine: (
+            perf.text(Feature::Hostname).map_err(failed)?,
+            perf.text(Feature::Release).map_err(failed)?,
+        ),
+        clock: clock_name(perf.events().iter().find_map(|event| event.clock)),
         ..Capture::default()
     };
     if is_unfinished {
@@ -164,6 +169,19 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
         return Err(DecodeError::Nothing { path: path.to_owned(), why });
     }
     Ok(capture)
+}
+
+/// The clock that was chosen, by its number in `linux/time.h`.
+fn clock_name(clock: Option<i32>) -> String {
+    let name = match clock {
+        Some(0) => "CLOCK_REALTIME",
+        Some(1) => "CLOCK_MONOTONIC",
+        Some(4) => "CLOCK_MONOTONIC_RAW",
+        Some(7) => "CLOCK_BOOTTIME",
+        Some(_) => "another clock",
+        None => "perf's clock",
+    };
+    name.to_owned()
 }
 
 /// The programs that the user names, where the recording says that a file of that name was mapped.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
     let snapshot = Snapshot::read(path).map_err(|error| DecodeError::Snapshot(error.to_string()))?;
-    let mut capture = Capture::default();
+    let mut capture = Capture { clock: "the units' counter".to_owned(), ..Capture::default() };
     let named = settings.memory()?;
     for buffer in &snapshot.buffers {
         let failed = |source| DecodeError::Io { path: buffer.path.clone(), source };

@@ -18,6 +18,15 @@ const EVENTS_MAX: usize = 1 << 16;
 const IDS_MAX: u64 = 1 << 24;
 const RECORD_HEADER: usize = 8;
 
+/// Texts about the machine (`HEADER_*` of perf's header.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Its name.
+    Hostname = 3,
+    /// Its kernel.
+    Release = 4,
+}
+
 /// The events of a recording.
 #[derive(Debug, Default)]
 struct Events {
@@ -155,6 +164,33 @@ impl<I: ReadAt> PerfFile<I> {
     #[must_use]
     pub fn events(&self) -> &[EventAttribute] {
         &self.events.list
+    }
+
+    /// A text that perf wrote about the machine, of a file. Pipes send such texts as records.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn text(&self, feature: Feature) -> Result<Option<String>, PerfError> {
+        if self.is_pipe || self.is_unfinished {
+            return Ok(None);
+        }
+        const BITS_AT: u64 = 72;
+        let (mut bits, mut section) = ([0; 8], [0; 16]);
+        self.input.read_at(BITS_AT, &mut bits)?;
+        let (bits, feature) = (u64::from_le_bytes(bits), feature as u32);
+        if bits >> feature & 1 == 0 {
+            return Ok(None);
+        }
+        // Sections are in the order of their numbers, behind the records.
+        let place = u64::from((bits & ((1 << feature) - 1)).count_ones()) * 16;
+        self.input.read_at(self.data.1.saturating_add(place), &mut section)?;
+        let (at, size) = (word(&section, 0).unwrap_or(0), word(&section, 1).unwrap_or(0));
+        let mut bytes = [0; 256];
+        let wanted = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
+        let read = self.input.read_at(at, &mut bytes[..wanted])?;
+        // Its length, with padding, is before it.
+        let text = bytes[..read].get(4..).map(|rest| Cursor(rest).text());
+        Ok(text.map(|text| String::from_utf8_lossy(text).into_owned()))
     }
 
     /// The next record, in the order of the file, which is not always that of time.

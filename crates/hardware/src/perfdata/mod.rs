@@ -27,7 +27,7 @@ pub use auxtrace::{AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, PtInfo};
 pub use branch::Branch;
 pub use bts::{BtsDecoder, BtsElement, BtsRecord};
 pub use bytes::{ReadAt, Spooled};
-pub use file::PerfFile;
+pub use file::{Feature, PerfFile};
 pub use record::{AuxFlags, Record, RecordBody, SampleId};
 pub use sample::Sample;
 

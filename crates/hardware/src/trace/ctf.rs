@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use uuid::Uuid;
 
 const CONTEXT: UserContext = UserContext { pid: true, tid: true, comm: false, cpu: true };
 /// The level of all of them: information.
@@ -39,6 +40,22 @@ pub enum TraceError {
     /// Nothing could be written.
     #[error("no event has a time, so there is nothing that a trace could have")]
     Untimed,
+}
+
+/// What a trace says of where it is from: of the machine that was traced, not of this one. Its clock is one that no other trace is
+/// known to share.
+#[must_use]
+pub fn trace_info(hostname: Option<&str>, kernel_release: Option<&str>, producer_version: &str) -> TraceInfo {
+    const UNKNOWN: &str = "unknown";
+    TraceInfo {
+        hostname: hostname.unwrap_or(UNKNOWN).to_owned(),
+        kernel_release: kernel_release.unwrap_or(UNKNOWN).to_owned(),
+        clock_uuid: Uuid::new_v4(),
+        realtime_offset_ns: 0,
+        trace_uuid: Uuid::new_v4(),
+        producer_version: producer_version.to_owned(),
+        window_begin: None,
+    }
 }
 
 /// What was written.

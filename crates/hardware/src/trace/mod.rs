@@ -18,5 +18,5 @@ mod source;
 
 pub use calls::{BranchKind, CallStack, Edge};
 pub use classes::{EventClassKind, HardwareEvent, LossReason};
-pub use ctf::{HardwareTrace, TraceError, write_ctf};
+pub use ctf::{HardwareTrace, TraceError, trace_info, write_ctf};
 pub use source::{HardwareSource, Lane, LaneInfo, Totals};

@@ -65,6 +65,8 @@ pub struct HardwareSource<'l> {
     pending: Option<Lost>,
     latest_ns: i64,
     failure: Option<io::Error>,
+    /// What is added to all times: from the clock of the capture to the one that is wanted.
+    pub offset_ns: i64,
     /// What could not be given.
     pub totals: Totals,
 }
@@ -83,6 +85,7 @@ impl<'l> HardwareSource<'l> {
             pending: None,
             latest_ns: i64::MIN,
             failure: None,
+            offset_ns: 0,
             totals: Totals::default(),
         }
     }
@@ -105,7 +108,8 @@ impl<'l> HardwareSource<'l> {
         let heads = self.lanes.iter().enumerate();
         let times = heads.filter_map(|(place, lane)| Some((lane.events.front()?.time_ns?, place)));
         let (_, place) = times.min()?;
-        let event = self.lanes.get_mut(place)?.events.pop_front()?;
+        let mut event = self.lanes.get_mut(place)?.events.pop_front()?;
+        event.time_ns = event.time_ns.map(|time| time.saturating_add_signed(self.offset_ns));
         self.totals.events += 1;
         Some((place, event))
     }
