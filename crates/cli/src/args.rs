@@ -3,6 +3,7 @@
 
 use crate::convert::ConvertOptions;
 use crate::exit::{Failure, help};
+use crate::hardware::options::HardwareOptions;
 use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
@@ -70,6 +71,9 @@ pub enum Command {
     Stat(Box<StatOptions>),
     /// Convert CTF traces (of rtscope or LTTng) for other tools
     Convert(Box<ConvertOptions>),
+    /// Show which trace units this machine has, and decode what such units recorded
+    #[command(after_help = crate::hardware::options::EXAMPLES)]
+    Hardware(Box<HardwareOptions>),
     /// Measure what interrupts a program on a CPU (non-preempt test)
     #[command(after_help = crate::npt::options::EXAMPLES)]
     Npt(Box<NptOptions>),

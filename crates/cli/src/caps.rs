@@ -4,16 +4,23 @@
 use crate::args::CapsOptions;
 use crate::exit::Failure;
 use crate::{output, schema};
+use rtscope_hardware::inventory::{Inventory, Machine};
 use rtscope_kernel::caps::{Capability, probe};
+use rtscope_view::hardware::inventory_lines;
 
 /// Prints the list; fails when something is missing without which nothing works.
 pub fn run(options: &CapsOptions) -> Result<(), Failure> {
     let all = probe();
+    let hardware = Inventory::of(&Machine::here());
     if options.json {
-        let report = serde_json::json!({ "schema": schema::CAPS, "capabilities": all });
+        let report = serde_json::json!({ "schema": schema::CAPS, "capabilities": all, "hardware": hardware });
         output::result(&report.to_string());
     } else {
-        output::result(&text(&all, options.verbose));
+        let hardware = inventory_lines(&hardware);
+        let text = text(&all, options.verbose);
+        output::result(&format!(
+            "{text}\nTrace hardware (rtscope hardware says why, and what to do):\n{hardware}"
+        ));
     }
     match all.iter().find(|capability| capability.required && capability.found != Some(true)) {
         None => Ok(()),

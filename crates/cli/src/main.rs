@@ -12,6 +12,7 @@ mod exit;
 mod explain;
 mod following;
 mod generate;
+mod hardware;
 mod help;
 mod impact;
 mod list;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Command::Npt(options) => npt::run(&options),
         Command::Impact(options) => impact::run(&options),
         Command::Shield(options) => shield::run(&options),
+        Command::Hardware(options) => hardware::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { dir } => generate::man_pages(&dir),

@@ -9,6 +9,10 @@
 
 /// `rtscope caps --json`.
 pub const CAPS: &str = "rtscope.caps/1";
+/// `rtscope hardware --json`.
+pub const HARDWARE: &str = rtscope_view::hardware::SCHEMA;
+/// `rtscope hardware decode --json`.
+pub const HARDWARE_DECODE: &str = rtscope_view::hardware::DECODE_SCHEMA;
 /// `rtscope impact --json`.
 pub const IMPACT: &str = rtscope_measure::impact::SCHEMA;
 /// `rtscope impact --max-rate --json`.
@@ -48,9 +52,11 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 25] = [
+pub const ALL: [&str; 27] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
+    HARDWARE,
+    HARDWARE_DECODE,
     IMPACT,
     IMPACT_RATE,
     LIST,

@@ -7,7 +7,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
+mod arm;
 mod ctf;
+mod hardware;
 mod programs;
 mod seeds;
 mod text;
@@ -40,7 +42,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 19] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -110,6 +112,69 @@ pub const TARGETS: [Target; 10] = [
         bytes_max: 16 * KIB,
         memory: (400, 8 * MIB),
         parse: text::trigger,
+    },
+    Target {
+        name: "stp",
+        content: "a stream of STP 2",
+        bytes_max: 4 * KIB,
+        memory: (64, MIB),
+        parse: hardware::stp,
+    },
+    Target {
+        name: "stp-1",
+        content: "a stream of STP 1",
+        bytes_max: 4 * KIB,
+        memory: (128, MIB),
+        parse: hardware::stp_1,
+    },
+    Target {
+        name: "itm",
+        content: "a stream of ITM and DWT",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: hardware::itm,
+    },
+    Target {
+        name: "spe",
+        content: "a buffer of Arm's SPE",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: hardware::spe,
+    },
+    Target {
+        name: "sys-t",
+        content: "a catalogue of SyS-T, a NUL, and a message",
+        bytes_max: 4 * KIB,
+        memory: (400, MIB),
+        parse: hardware::syst,
+    },
+    Target {
+        name: "coresight",
+        content: "formatter frames of CoreSight",
+        bytes_max: 8 * KIB,
+        memory: (16, MIB),
+        parse: arm::coresight,
+    },
+    Target {
+        name: "etm4",
+        content: "a stream of an ETMv4 or an ETE, with flow",
+        bytes_max: 8 * KIB,
+        memory: (400, 8 * MIB),
+        parse: arm::etm4,
+    },
+    Target {
+        name: "ptm",
+        content: "a stream of a PTM, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::ptm,
+    },
+    Target {
+        name: "etm3",
+        content: "a stream of an ETMv3, with flow",
+        bytes_max: 8 * KIB,
+        memory: (64, 8 * MIB),
+        parse: arm::etm3,
     },
 ];
 

@@ -35,8 +35,12 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "session" => vec![session(&["+motor:*", "-*:end"]), session(&["+*"])],
         "trigger" => vec![trigger()],
         "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],
+        "coresight" => crate::arm::frame_seeds(),
+        "etm4" => crate::arm::etm4_seeds(),
+        "ptm" => crate::arm::ptm_seeds(),
+        "etm3" => crate::arm::etm3_seeds(),
         "journal" => vec![JOURNAL.as_bytes().to_vec()],
-        _ => Vec::new(),
+        other => crate::hardware::seeds(other),
     }
 }
 

@@ -8,6 +8,20 @@
 //!
 //! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
 
+extern crate alloc;
+
+pub mod coresight;
+pub mod decode;
+pub mod etm;
+pub mod inventory;
+pub mod itm;
 mod lost;
+pub mod perfdata;
+pub mod program;
+pub mod pt;
+pub mod spe;
+pub mod stp;
+pub mod syst;
+pub mod trace;
 
 pub use lost::{Lost, LostCause};

@@ -9,6 +9,7 @@ mod block;
 mod call;
 mod event;
 mod explanation;
+pub mod hardware;
 pub mod impact;
 mod json;
 mod label;

@@ -297,6 +297,15 @@ fn what_needs_no_privilege_is_printed_as_the_page_says() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ctf/tests/corpus/lttng-ust");
     let trace = trace.to_str().expect("plain");
     assert_prints(&["caps", "--json"], &[schema::CAPS]);
+    assert_prints(&["hardware", "--json"], &[schema::HARDWARE]);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let (file, made) = (folder.path().join("perf.data"), folder.path().join("made"));
+    std::fs::write(&file, rtscope_testkit::hardware::recording(&rtscope_testkit::hardware::whole_run()))
+        .expect("it can be written");
+    let decode = ["hardware", "decode", file.to_str().expect("plain"), "--json"];
+    assert_prints(&decode, &[schema::HARDWARE_DECODE]);
+    let made = [&decode[..], &["-o", made.to_str().expect("plain")]].concat();
+    assert_prints(&made, &[schema::HARDWARE_DECODE]);
     assert_prints(&["print", trace, "--format", "json"], &[rtscope_view::EVENT_SCHEMA]);
     assert_prints(&["stat", trace, "--json"], &[rtscope_view::STAT_SCHEMA]);
     assert_prints(&["stat", trace, "--tasks", "--json"], &[rtscope_view::STAT_TASKS_SCHEMA]);

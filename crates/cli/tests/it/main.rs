@@ -6,6 +6,7 @@
 
 mod command;
 mod convert;
+mod hardware;
 mod impact;
 mod json;
 mod list;

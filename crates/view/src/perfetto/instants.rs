@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Events that are moments: those of programs, on their threads, and all tracepoints without a meaning of their own here, on a
-//! track for each CPU. Two of a program that are the begin and the end of a span (RTSCOPE_SPAN) are a slice of their thread. And fields
-//! drawn as counters.
+//! track for each CPU. Two of a program that are the begin and the end of a span (RTSCOPE_SPAN) are a slice of their thread, and so are
+//! the entry and the exit of a function in a hardware trace. And fields drawn as counters.
 
 use super::arguments::Arguments;
 use super::fields::Place;
@@ -24,6 +24,8 @@ pub(super) struct Instant {
     counters: Vec<(usize, String)>,
     /// The span of which it is an end, and which one.
     span: Option<(NameId, SpanEdge)>,
+    /// A function of a hardware trace begins or ends: the field with its name.
+    function: Option<(usize, SpanEdge)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,16 @@ fn span_of<'c>(class: &'c EventClass, classes: &[EventClass]) -> Option<(&'c str
     }
     let name = class.name.strip_suffix("_end").filter(|_| has_no_fields(class))?;
     has(&format!("{name}_begin"), false).then_some((name, SpanEdge::End))
+}
+
+/// The field that names a function which a class says begins or ends. Of classes of hardware traces, as rtscope decodes them.
+fn function_of(class: &EventClass) -> Option<(usize, SpanEdge)> {
+    let edge = match class.name.as_str() {
+        "hardware:function_entry" => SpanEdge::Begin,
+        "hardware:function_exit" => SpanEdge::End,
+        _ => return None,
+    };
+    Some((class.field("symbol")?, edge))
 }
 
 /// A field that is to be drawn as a counter.
@@ -157,6 +169,7 @@ impl Instant {
             comm: context(&["procname", "comm"]),
             counters: drawn.map(|place| (place, format!("{}.{}", class.name, named(place)))).collect(),
             span,
+            function: function_of(class),
         }
     }
 
@@ -179,15 +192,24 @@ impl Instant {
             (None, Some(cpu)) if !self.is_program => tracks.cpu(cpu, packets),
             _ => tracks.stream(stream, packets),
         };
-        // Spans are of threads: those of others would end each other.
-        match self.span.zip(tid) {
-            Some(((name, SpanEdge::Begin), tid)) => {
-                tracks.spans.entry(tid).or_default().push(name);
+        // Spans are of threads: those of others would end each other. Functions of a thread that is not known are on their
+        // stream, whose number no thread has.
+        let span = match self.function {
+            Some((place, edge)) => {
+                let symbol = values.bytes(place).unwrap_or_default();
+                Some((packets.event_name(&String::from_utf8_lossy(symbol)), edge))
+            }
+            None => self.span,
+        };
+        let owner = tid.or(self.function.map(|_| u32::MAX - stream.0));
+        match span.zip(owner) {
+            Some(((name, SpanEdge::Begin), owner)) => {
+                tracks.spans.entry(owner).or_default().push(name);
                 packets.event(time, Type::Begin, track, (Some(name), category), |event| {
                     self.arguments.write(class, values, event);
                 });
             }
-            Some(((name, SpanEdge::End), tid)) if tracks.ends_span(tid, name, (time, track), packets) => {}
+            Some(((name, SpanEdge::End), owner)) if tracks.ends_span(owner, name, (time, track), packets) => {}
             _ => packets.event(time, Type::Instant, track, (Some(self.name), category), |event| {
                 self.arguments.write(class, values, event);
             }),

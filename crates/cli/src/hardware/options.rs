@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The options of `rtscope hardware`.
+
+use crate::exit::help;
+use clap::{Subcommand, ValueHint};
+use rtscope_hardware::decode::Unit;
+use rtscope_hardware::program::NamedProgram;
+use std::path::PathBuf;
+
+pub const EXAMPLES: &str = help!(
+    "Examples:
+  rtscope hardware
+      Which trace units this machine has, why others are missing, and what to do.
+  rtscope hardware --verbose
+      The same with each property, its meaning and where it was read.
+  rtscope hardware decode perf.data
+      What trace units recorded, in numbers.
+
+Guide: docs/hardware.md."
+);
+
+const DECODE_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope hardware decode perf.data
+      Of perf record -e intel_pt//, intel_bts//, cs_etm//, arm_spe// or -b: packets, events and losses in
+      numbers.
+  rtscope hardware decode perf.data --packets --time | less
+      Each packet with its place and time.
+  rtscope hardware decode perf.data --image ./server --image /lib/x86_64-linux-gnu/libc.so.6 -o trace/
+      The functions that ran, as events of their threads.
+  perf record -b -o - ./server | rtscope hardware decode - -o trace/
+      A CTF trace, which rtscope print, stat and convert read.
+  rtscope hardware decode snapshot/ --packets
+      A snapshot directory in OpenCSD's form.
+  rtscope hardware decode swo.bin --unit itm --clock-hz 72000000 -o trace/
+      A raw file of a known unit.
+  rtscope hardware decode etb.bin --unit frames --source 0x10=etm4 --source 0x20=stp
+      CoreSight frames, with the units of their sources.
+
+What is missing is reported: bytes that are in no packet, overflows, what the recorder lost."
+);
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct HardwareOptions {
+    /// Print one JSON object (docs/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// Also show each property with its meaning and source, and what units that are absent would be good for
+    #[arg(long, short)]
+    pub verbose: bool,
+    #[command(subcommand)]
+    pub command: Option<HardwareCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum HardwareCommand {
+    /// Decode what trace units recorded: a perf.data, a snapshot directory of OpenCSD, or a raw file
+    #[command(after_help = DECODE_EXAMPLES)]
+    Decode(Box<DecodeOptions>),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct DecodeOptions {
+    /// The file or directory; - is standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath)]
+    pub capture: PathBuf,
+    /// The unit that wrote a raw file: pt, bts, etm4, ete, stp, itm, spe, or frames, frames-fsync (TPIU), frames-dstream
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<Unit>,
+    /// With --unit frames: the unit of a source, by its number; may be repeated
+    #[arg(long, value_name = "ID=UNIT", requires = "unit")]
+    pub source: Vec<SourceArg>,
+    /// A program that ran: an ELF file, and where its first byte was in memory if neither recording nor file says that; may be
+    /// repeated
+    #[arg(long, value_name = "FILE[@0xADDRESS]", value_hint = ValueHint::FilePath)]
+    pub image: Vec<NamedProgram>,
+    /// The frequency of the unit's clock, where neither file nor stream says it
+    #[arg(long, value_name = "HZ")]
+    pub clock_hz: Option<u64>,
+    /// Of a raw stream of Intel PT: ticks of the TSC for ticks of the crystal clock, EBX/EAX of CPUID leaf 15h
+    #[arg(long, value_name = "TICKS/TICKS", help_heading = "Intel PT")]
+    pub tsc_ratio: Option<Ratio>,
+    /// Of a raw stream of Intel PT: an MTC packet each 2^N ticks of the crystal clock
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Intel PT")]
+    pub mtc_freq: u8,
+    /// Of a raw stream of Intel PT: the nominal frequency, in the unit of CBR packets
+    #[arg(long, value_name = "RATIO", help_heading = "Intel PT")]
+    pub nominal_ratio: Option<u8>,
+    /// Print each packet
+    #[arg(long)]
+    pub packets: bool,
+    /// Print what was executed: ranges or branches, with the functions of --image
+    #[arg(long)]
+    pub flow: bool,
+    /// With --packets and --flow: also times, in nanoseconds, or in ticks where nothing says how long they are
+    #[arg(long)]
+    pub time: bool,
+    /// Make a CTF trace of the events in this directory
+    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with_all = ["packets", "flow"])]
+    pub output: Option<PathBuf>,
+    /// With --output: nanoseconds that are added to all times, CLOCK_MONOTONIC less the clock of the capture
+    #[arg(long, value_name = "NS", default_value_t = 0, allow_negative_numbers = true, requires = "output")]
+    pub clock_offset: i64,
+    /// Print one JSON object (docs/json.md)
+    #[arg(long, conflicts_with_all = ["packets", "flow"])]
+    pub json: bool,
+    /// Exit with code 6 when anything is missing
+    #[arg(long)]
+    pub fail_if_lost: bool,
+}
+
+/// `ID=UNIT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceArg(pub u8, pub Unit);
+
+impl std::str::FromStr for SourceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SourceArg, String> {
+        let (id, unit) = text.split_once('=').ok_or("write ID=UNIT, such as 0x10=etm4")?;
+        let number = match id.strip_prefix("0x") {
+            Some(digits) => u8::from_str_radix(digits, 16),
+            None => id.parse(),
+        };
+        let number = number.ok().filter(|id| (1..0x70).contains(id));
+        Ok(SourceArg(
+            number.ok_or_else(|| format!("'{id}' is not the number of a source (0x1 to 0x6f)"))?,
+            unit.parse()?,
+        ))
+    }
+}
+
+/// Two numbers with / between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ratio(pub u32, pub u32);
+
+impl std::str::FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ratio, String> {
+        let parts = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+        let parts = parts.filter(|(a, b): &(u32, u32)| *a > 0 && *b > 0);
+        parts
+            .map(|(a, b)| Ratio(a, b))
+            .ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
+    }
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A perf.data as a capture: its AUX data as streams, by buffer, with who ran when; and whether its samples have branch stacks.
+
+use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
+use super::pt::PtSettings;
+use crate::coresight::Framing;
+use crate::etm::v4;
+use crate::perfdata::{
+    AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, Feature, PerfError, PerfFile, Record, RecordBody,
+};
+use crate::program::{Memory, Program};
+use crate::pt::time::ClockConfig;
+use crate::trace::{HardwareEvent, LossReason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+/// When which process and thread came, by time.
+type Timeline = Vec<(u64, (u32, u32))>;
+
+/// Mappings that are kept: a system has some for each process.
+const MAPPED_MAX: usize = 1 << 16;
+
+/// What a first pass over the records finds.
+#[derive(Default)]
+struct Found {
+    info: Option<AuxtraceInfo>,
+    segments: Vec<AuxSegment>,
+    /// AUX bytes that the kernel says it wrote.
+    written: u64,
+    is_overwrite: bool,
+    is_raw: bool,
+    by_cpu: BTreeMap<u32, Timeline>,
+    processes: BTreeMap<u32, u32>,
+    /// What was mapped to be executed: address, place in the file, and the file.
+    mapped: Vec<(u64, u64, String)>,
+    /// What was asked of each PMU.
+    configs: BTreeMap<u32, u64>,
+    /// Numbers in frames, by CPU.
+    hardware_ids: BTreeMap<u32, u8>,
+    losses: Vec<HardwareEvent>,
+    has_branches: bool,
+    records: u64,
+    damage: Option<String>,
+}
+
+impl Found {
+    fn record(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        let (time, cpu) = (record.id.time, record.id.cpu);
+        match &record.body {
+            RecordBody::AuxtraceInfo(info) => self.info = Some(info.clone()),
+            RecordBody::Auxtrace(segment) => self.segments.push(*segment),
+            RecordBody::Aux { size, flags, .. } => {
+                self.written += size;
+                self.is_overwrite |= flags.is_overwrite();
+                self.is_raw |= flags.is_raw();
+                if flags.is_truncated() || flags.is_partial() {
+                    self.lost(record);
+                }
+            }
+            RecordBody::Lost { .. } => self.lost(record),
+            RecordBody::TraceStart { pid, tid } => {
+                self.processes.insert(*tid, *pid);
+                self.came(cpu, time, (*pid, *tid));
+            }
+            RecordBody::Switch { out: false, .. } => {
+                if let Some(thread) = record.id.pid.zip(record.id.tid) {
+                    self.came(cpu, time, thread);
+                }
+            }
+            RecordBody::Mmap { start, page_offset, executable, file, pid, .. } => {
+                // The old record is written for code only; process -1 is the kernel.
+                let is_code = executable.unwrap_or(true) && *pid != u32::MAX && !file.starts_with(b"[");
+                if is_code && self.mapped.len() < MAPPED_MAX {
+                    self.mapped.push((*start, *page_offset, String::from_utf8_lossy(file).into_owned()));
+                }
+            }
+            RecordBody::Comm { pid, tid, .. } => _ = self.processes.insert(*tid, *pid),
+            RecordBody::HardwareId(id) => {
+                if let Some(cpu) = cpu {
+                    self.hardware_ids.insert(cpu, u8::try_from(id & 0x7f).unwrap_or(0));
+                }
+            }
+            RecordBody::Sample(sample) => self.has_branches |= sample.branches().len() > 0,
+            _ => {}
+        }
+    }
+
+    fn came(&mut self, cpu: Option<u32>, time: Option<u64>, thread: (u32, u32)) {
+        if let Some((cpu, time)) = cpu.zip(time) {
+            self.by_cpu.entry(cpu).or_default().push((time, thread));
+        }
+    }
+
+    fn lost(&mut self, record: &Record<'_>) {
+        let mut event = HardwareEvent::lost(LossReason::Buffer, 0);
+        (event.time_ns, event.cpu) = (record.id.time, record.id.cpu);
+        self.losses.push(event);
+    }
+
+    /// By buffer; AUX data of one buffer is one stream, as far as its pieces follow each other.
+    fn buffers(&self) -> BTreeMap<u32, (Vec<Piece>, AuxSegment)> {
+        let mut buffers: BTreeMap<u32, (Vec<Piece>, AuxSegment)> = BTreeMap::new();
+        let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+        for segment in &self.segments {
+            let (pieces, _) = buffers.entry(segment.index).or_insert_with(|| (Vec::new(), *segment));
+            let follows = ends.get(&segment.index).is_none_or(|end| *end == segment.offset);
+            // A circle that was saved: what is in it begins anywhere.
+            let is_apart = !pieces.is_empty() && !follows;
+            pieces.push(Piece { at: segment.at, bytes: segment.there, is_apart });
+            ends.insert(segment.index, segment.offset.wrapping_add(segment.size));
+        }
+        buffers
+    }
+
+    fn threads(&self, segment: &AuxSegment) -> Timeline {
+        if let Some(tid) = segment.tid {
+            // A buffer of one thread. Of a thread that nothing else is known of, its number stands for its process.
+            return vec![(0, (self.processes.get(&tid).copied().unwrap_or(tid), tid))];
+        }
+        let mut timeline = segment.cpu.and_then(|cpu| self.by_cpu.get(&cpu)).cloned().unwrap_or_default();
+        timeline.sort_by_key(|(time, _)| *time);
+        timeline
+    }
+}
+
+pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result<Capture, DecodeError> {
+    let failed = |source| DecodeError::Perf { path: path.to_owned(), source };
+    let mut perf = PerfFile::open(file.clone()).map_err(failed)?;
+    let is_unfinished = perf.is_unfinished;
+    let mut found = Found::default();
+    loop {
+        match perf.next_record() {
+            Ok(Some(record)) => found.record(&record),
+            Ok(None) => break,
+            Err(error @ (PerfError::Truncated { .. } | PerfError::Malformed { .. })) if found.records > 0 => {
+                found.damage = Some(error.to_string());
+                break;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    found.configs = perf.events().iter().map(|event| (event.pmu, event.config)).collect();
+    let mut capture = Capture {
+        samples: found.has_branches.then(|| file.clone()),
+        damage: found.damage.take(),
+        losses: std::mem::take(&mut found.losses),
+        machine: (
+            perf.text(Feature::Hostname).map_err(failed)?,
+            perf.text(Feature::Release).map_err(failed)?,
+        ),
+        clock: clock_name(perf.events().iter().find_map(|event| event.clock)),
+        ..Capture::default()
+    };
+    if is_unfinished {
+        capture.notes.push("the recorder did not write the file's end; what is there is read".to_owned());
+    }
+    let memory = Arc::new(memory(&found, settings, &mut capture.notes)?);
+    streams(&found, file, settings, &memory, &mut capture)
+        .map_err(|source| DecodeError::Io { path: path.to_owned(), source })?;
+    missing(&found, &mut capture);
+    if capture.streams.is_empty() && capture.samples.is_none() && capture.missing_bytes == 0 {
+        let why = match &found.info {
+            Some(info) => format!("its AUX data is of {}", info.kind.name()),
+            None => "it has neither AUX data nor branch stacks (perf record -b)".to_owned(),
+        };
+        return Err(DecodeError::Nothing { path: path.to_owned(), why });
+    }
+    Ok(capture)
+}
+
+/// The clock that was chosen, by its number in `linux/time.h`.
+fn clock_name(clock: Option<i32>) -> String {
+    let name = match clock {
+        Some(0) => "CLOCK_REALTIME",
+        Some(1) => "CLOCK_MONOTONIC",
+        Some(4) => "CLOCK_MONOTONIC_RAW",
+        Some(7) => "CLOCK_BOOTTIME",
+        Some(_) => "another clock",
+        None => "perf's clock",
+    };
+    name.to_owned()
+}
+
+/// The programs that the user names, where the recording says that a file of that name was mapped.
+///
+/// Files are not looked for by the recording's paths: on another machine, or after an update, another program is there.
+fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result<Memory, DecodeError> {
+    let mut memory = Memory::default();
+    for named in &settings.programs {
+        let program = Program::read(&named.path)?;
+        let name = named.path.file_name();
+        let mapped = found.mapped.iter().filter(|(.., file)| Path::new(file).file_name() == name);
+        let biases = mapped.filter_map(|(start, offset, _)| program.bias(*start, *offset));
+        let biases: BTreeSet<u64> = biases.filter(|_| named.address.is_none()).collect();
+        if biases.is_empty() {
+            memory.add(&program, named.bias(&program));
+        }
+        biases.into_iter().for_each(|bias| memory.add(&program, bias));
+    }
+    let has_unit = found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
+    if settings.programs.is_empty() && has_unit {
+        let files: BTreeSet<&str> = found.mapped.iter().map(|(.., file)| file.as_str()).collect();
+        let files: Vec<&str> = files.into_iter().take(8).collect();
+        if !files.is_empty() {
+            notes.push(format!("for functions, name the programs that ran with --image: {}", files.join(", ")));
+        }
+    }
+    Ok(memory)
+}
+
+fn missing(found: &Found, capture: &mut Capture) {
+    let there: u64 = found.segments.iter().map(|segment| segment.there).sum();
+    let cut: u64 = found.segments.iter().map(|segment| segment.size - segment.there).sum();
+    capture.missing_bytes = cut;
+    // Of a circle only the last part is kept, and perf pads what it writes.
+    if !found.is_overwrite && found.segments.is_empty() {
+        capture.missing_bytes = found.written;
+    }
+    if capture.missing_bytes > 0 {
+        capture.notes.push(format!(
+            "{} bytes of AUX data were written by the kernel and are not in the file ({there} are)",
+            capture.missing_bytes
+        ));
+    }
+}
+
+fn streams(
+    found: &Found,
+    file: &Arc<File>,
+    settings: &Settings,
+    memory: &Arc<Memory>,
+    capture: &mut Capture,
+) -> std::io::Result<()> {
+    let Some(info) = &found.info else { return Ok(()) };
+    for (pieces, segment) in found.buffers().into_values() {
+        let name = match (segment.cpu, segment.tid) {
+            (Some(cpu), _) => format!("CPU {cpu}"),
+            (None, Some(tid)) => format!("thread {tid}"),
+            (None, None) => format!("buffer {}", segment.index),
+        };
+        let stream = |name: String, kind, frames| Stream {
+            name,
+            kind,
+            frames,
+            file: file.clone(),
+            pieces: pieces.clone(),
+            cpu: segment.cpu,
+            threads: found.threads(&segment),
+            clock_hz: settings.clock_hz,
+            memory: memory.clone(),
+            image: None,
+        };
+        match (&info.kind, &info.etm) {
+            (AuxKind::IntelPt, _) => {
+                let settings = pt_settings(info, &found.configs);
+                capture.streams.push(stream(name, StreamKind::Pt(settings), None));
+            }
+            (AuxKind::ArmSpe, _) => capture.streams.push(stream(name, StreamKind::Spe, None)),
+            (AuxKind::IntelBts, _) => capture.streams.push(stream(name, StreamKind::Bts, None)),
+            (AuxKind::CsEtm, Some(etm)) if found.is_raw => {
+                let cpu = etm.cpus.iter().find(|cpu| Some(cpu.cpu()) == segment.cpu.map(u64::from));
+                match cpu.and_then(etm4) {
+                    Some(config) => capture.streams.push(stream(name, StreamKind::Etm4(config), None)),
+                    None => capture.notes.push(format!("{name}: nothing says how its unit was set")),
+                }
+            }
+            (AuxKind::CsEtm, Some(etm)) => {
+                for (id, bytes) in sources(file, &pieces, Framing::Memory)? {
+                    match of_id(etm, found, id) {
+                        Some(config) => {
+                            let name = format!("{name}, source {id:#x}");
+                            capture.streams.push(stream(name, StreamKind::Etm4(config), Some((Framing::Memory, id))));
+                        }
+                        None => capture.notes.push(format!(
+                            "{name}: source {id:#x} with {bytes} bytes is of no unit that the file describes as ETMv4 or ETE"
+                        )),
+                    }
+                }
+            }
+            (kind, _) => capture.notes.push(format!("{name}: AUX data of {} is not decoded", kind.name())),
+        }
+    }
+    Ok(())
+}
+
+/// What the recording says of the clocks of Intel PT.
+fn pt_settings(info: &AuxtraceInfo, configs: &BTreeMap<u32, u64>) -> PtSettings {
+    let Some(pt) = &info.pt else { return PtSettings::default() };
+    let config = u32::try_from(pt.pmu).ok().and_then(|pmu| configs.get(&pmu)).copied().unwrap_or(0);
+    let (numerator, denominator) = pt.tsc_ctc;
+    PtSettings {
+        clock: info.clock,
+        time: ClockConfig {
+            mtc_frequency: pt.mtc_freq(config),
+            tsc_per_crystal: (numerator != 0 && denominator != 0).then_some((numerator, denominator)),
+            nominal_ratio: u8::try_from(pt.max_nonturbo_ratio).ok().filter(|ratio| *ratio != 0),
+        },
+    }
+}
+
+/// The settings of the unit with this number in frames.
+fn of_id(etm: &EtmInfo, found: &Found, id: u8) -> Option<v4::Config> {
+    let by_record =
+        found.hardware_ids.iter().find(|(_, of_cpu)| **of_cpu == id).map(|(cpu, _)| u64::from(*cpu));
+    let is_it = |cpu: &&EtmCpu| match by_record {
+        Some(number) => cpu.cpu() == number,
+        None => cpu.trace_id() == Some(id),
+    };
+    etm.cpus.iter().find(is_it).and_then(etm4)
+}
+
+fn etm4(cpu: &EtmCpu) -> Option<v4::Config> {
+    let half = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or(0);
+    match cpu {
+        EtmCpu::Etm4 { is_ete, config, ids: [id0, id1, id2, id8], device, .. } => Some(v4::Config {
+            configr: half(*config),
+            trace_id: cpu.trace_id().unwrap_or(0),
+            idr0: half(*id0),
+            idr1: half(*id1),
+            idr2: half(*id2),
+            idr8: half(*id8),
+            devarch: is_ete.then(|| half(*device)),
+            ..v4::Config::default()
+        }),
+        EtmCpu::Etm3 { .. } => None,
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A snapshot directory in OpenCSD's form as a capture.
+
+use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
+use crate::coresight::Framing;
+use crate::coresight::snapshot::{Core, Format, Snapshot, Source};
+use crate::etm::Image;
+use crate::program::{Memory, Program};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
+    let snapshot = Snapshot::read(path).map_err(|error| DecodeError::Snapshot(error.to_string()))?;
+    let mut capture = Capture { clock: "the units' counter".to_owned(), ..Capture::default() };
+    let named = settings.memory()?;
+    for buffer in &snapshot.buffers {
+        let failed = |source| DecodeError::Io { path: buffer.path.clone(), source };
+        let file = Arc::new(File::open(&buffer.path).map_err(failed)?);
+        let bytes = file.metadata().map_err(failed)?.len();
+        let pieces = vec![Piece { at: 0, bytes, is_apart: false }];
+        let stream = |name: String, kind, frames, (memory, image): Known| Stream {
+            name,
+            kind,
+            frames,
+            file: file.clone(),
+            pieces: pieces.clone(),
+            cpu: None,
+            threads: Vec::new(),
+            clock_hz: settings.clock_hz,
+            memory,
+            image,
+        };
+        let of_buffer: Vec<&Source> =
+            buffer.sources.iter().filter_map(|name| snapshot.source(name)).collect();
+        let framing = match buffer.format {
+            Format::Source => {
+                for source in &of_buffer {
+                    match kind(&snapshot, source) {
+                        Some(kind) => {
+                            let known = known(&snapshot, source, &named, &mut capture.notes);
+                            capture.streams.push(stream(source.name.clone(), kind, None, known));
+                        },
+                        None => capture.notes.push(passed_over(source)),
+                    }
+                }
+                continue;
+            }
+            Format::Frames => Framing::Memory,
+            Format::Dstream => Framing::Dstream,
+        };
+        // Data before the first frame that is whole looks like that of other sources.
+        let (mut strangers, mut strange_bytes) = (0u64, 0);
+        for (id, bytes) in sources(&file, &pieces, framing).map_err(failed)? {
+            let source = of_buffer.iter().find(|source| source.trace_id() == Some(id));
+            match source.map(|source| (source, kind(&snapshot, source))) {
+                Some((source, Some(kind))) => {
+                    let name = format!("{} (source {id:#x})", source.name);
+                    let known = known(&snapshot, source, &named, &mut capture.notes);
+                    capture.streams.push(stream(name, kind, Some((framing, id)), known));
+                }
+                Some((source, None)) => capture.notes.push(passed_over(source)),
+                None => {
+                    strangers += 1;
+                    strange_bytes += bytes;
+                }
+            }
+        }
+        if strangers > 0 {
+            capture.notes.push(format!(
+                "{} with {strange_bytes} bytes in {} {} not described by the snapshot",
+                rtscope_event::counted(strangers, "source", "sources"),
+                buffer.name,
+                if strangers == 1 { "is" } else { "are" }
+            ));
+        }
+    }
+    if capture.streams.is_empty() {
+        let why = if capture.notes.is_empty() { "no buffer".to_owned() } else { capture.notes.join("; ") };
+        return Err(DecodeError::Nothing { path: path.to_owned(), why });
+    }
+    Ok(capture)
+}
+
+fn passed_over(source: &Source) -> String {
+    format!("{} is of {}, which is not decoded", source.name, source.kind)
+}
+
+fn kind(snapshot: &Snapshot, source: &Source) -> Option<StreamKind> {
+    if source.is_etm4() {
+        return Some(StreamKind::Etm4(source.etm4_config(snapshot.core_of(source))));
+    }
+    let kind = source.kind.to_ascii_uppercase();
+    match kind {
+        kind if kind.starts_with("STM") => Some(StreamKind::Stp),
+        kind if kind.starts_with("ITM") => Some(StreamKind::Itm),
+        _ => None,
+    }
+}
+
+/// What is known of a processor's memory.
+type Known = (Arc<Memory>, Option<Image>);
+
+fn known(snapshot: &Snapshot, source: &Source, named: &Memory, notes: &mut Vec<String>) -> Known {
+    let Some(core) = snapshot.core_of(source) else { return (Arc::new(named.clone()), None) };
+    let (image, errors) = snapshot.image(core);
+    // The same dump is missing for each processor: it is said once.
+    for note in errors.iter().map(ToString::to_string) {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let mut memory = named.clone();
+    functions(core, &mut memory);
+    (Arc::new(memory), Some(image))
+}
+
+/// Dumps are often pieces of the program's file itself, which has the names.
+fn functions(core: &Core, memory: &mut Memory) {
+    let mut programs: BTreeMap<&Path, Option<Program>> = BTreeMap::new();
+    let mut added = BTreeSet::new();
+    for dump in &core.dumps {
+        let program = programs.entry(&dump.path).or_insert_with(|| Program::read(&dump.path).ok());
+        if let Some((program, bias)) = program.as_ref().and_then(|program| Some((program, program.bias(dump.address, dump.offset)?))) {
+            if added.insert((dump.path.as_path(), bias)) {
+                memory.functions.add(program, bias);
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! STP: packets, and the messages of each channel as events.
+
+use super::{Findings, SeenPacket, UnitDecoder, ns_of};
+use crate::stp::{Decoder, Framing, Item, Messages, Packet, Payload, Sink};
+use crate::trace::{EventClassKind, HardwareEvent, LossReason};
+use std::fmt;
+
+/// Longer messages are cut in events; their size is told.
+const TEXT_MAX: usize = 1024;
+
+pub(super) struct Stp {
+    decoder: Decoder,
+    framing: Framing,
+    /// What the user says, where the stream does not.
+    clock_hz: Option<u64>,
+    items: Vec<Item>,
+    /// Packets of messages that are not complete go in here.
+    messages: Messages<Box<dyn FnMut(&crate::stp::Message<'_>)>>,
+    made: std::rc::Rc<std::cell::RefCell<Vec<HardwareEvent>>>,
+}
+
+impl Stp {
+    pub(super) fn new(framing: Framing, clock_hz: Option<u64>) -> Stp {
+        let made = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let into = made.clone();
+        let give: Box<dyn FnMut(&crate::stp::Message<'_>)> = Box::new(move |message| {
+            let numbers = [message.master.into(), message.channel.into(), message.bytes.len() as u64];
+            let text = text_of(message.bytes).into();
+            let mut event = HardwareEvent::new(EventClassKind::Message, &numbers, text);
+            // Ticks for now: the frequency may be told later than the message began.
+            event.time_ns = message.timestamp.map(|time| time.ticks);
+            into.borrow_mut().push(event);
+        });
+        Stp {
+            decoder: Decoder::new(),
+            framing,
+            clock_hz,
+            items: Vec::new(),
+            messages: Messages::new(framing, give),
+            made,
+        }
+    }
+
+    fn hz(&self) -> Option<u64> {
+        self.decoder.frequency_hz().map(u64::from).filter(|hz| *hz > 0).or(self.clock_hz)
+    }
+
+    fn give(&mut self, found: &mut dyn Findings) {
+        let hz = self.hz();
+        for item in std::mem::take(&mut self.items) {
+            match item {
+                Item::Packet(packet) => {
+                    let ticks = packet.timestamp.map(|time| time.ticks);
+                    let time = ticks.and_then(|ticks| hz.map_or(Some(ticks), |hz| ns_of(ticks, hz)));
+                    found.packet(&SeenPacket { offset: packet.nibble / 2, time, text: &Shown(&packet) });
+                    if let Payload::MasterError(_) | Payload::GlobalError(_) = packet.payload {
+                        let event = HardwareEvent::lost(LossReason::Overflow, 0);
+                        found.event(HardwareEvent {
+                            time_ns: ticks.zip(hz).and_then(|(ticks, hz)| ns_of(ticks, hz)),
+                            ..event
+                        });
+                    }
+                    self.messages.packet(&packet);
+                }
+                Item::Lost(lost) => {
+                    self.messages.lost(&lost);
+                    found.lost(lost.in_bytes());
+                }
+            }
+            for mut event in self.made.borrow_mut().drain(..) {
+                event.time_ns = event.time_ns.zip(hz).and_then(|(ticks, hz)| ns_of(ticks, hz));
+                found.event(event);
+            }
+        }
+    }
+}
+
+impl UnitDecoder for Stp {
+    fn push(&mut self, bytes: &[u8], found: &mut dyn Findings) {
+        // In pieces: what a piece has is kept until it is given.
+        for piece in bytes.chunks(4096) {
+            self.decoder.push(piece, &mut self.items);
+            self.give(found);
+        }
+    }
+
+    fn interrupt(&mut self, found: &mut dyn Findings) {
+        self.finish(found);
+        let next = Stp::new(self.framing, self.hz());
+        *self = next;
+    }
+
+    fn finish(&mut self, found: &mut dyn Findings) {
+        self.decoder.finish(&mut self.items);
+        self.give(found);
+        self.messages.finish();
+    }
+}
+
+/// Text if it is text, else bytes in base 16.
+pub(super) fn text_of(bytes: &[u8]) -> String {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let bytes = &bytes[..end.min(TEXT_MAX)];
+    let is_text = |text: &&str| text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t');
+    match std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty()).filter(is_text) {
+        Some(text) => text.trim_end().to_owned(),
+        None => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+struct Shown<'p>(&'p Packet);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Packet { master, channel, payload, timestamp, .. } = self.0;
+        f.write_str(self.0.name())?;
+        match payload {
+            Payload::Null | Payload::Async => {}
+            Payload::Version(version) => write!(f, " {version}")?,
+            Payload::Master { master, .. } => write!(f, " {master:#x}")?,
+            Payload::Channel { channel, .. } => write!(f, " {channel:#x}")?,
+            Payload::MasterError(code)
+            | Payload::GlobalError(code)
+            | Payload::Trigger(code)
+            | Payload::CrossSync(code) => write!(f, " {code:#x}")?,
+            Payload::Data { value, .. } => write!(f, " {value:#x} ({master:#x}:{channel:#x})")?,
+            Payload::Flag => write!(f, " ({master:#x}:{channel:#x})")?,
+            Payload::User { value, .. } => write!(f, " {value:#x}")?,
+            Payload::Frequency(hz) => write!(f, " {hz} Hz")?,
+        }
+        timestamp.map_or(Ok(()), |time| write!(f, " ticks {:#x}", time.ticks))
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Captures become one trace: functions on their threads, values that programs wrote, messages, losses, in order of time.
+
+use rtscope_event::{Item, LossCause, TraceSource, Value};
+use rtscope_hardware::decode::{Settings, StreamLane, Unit, open};
+use rtscope_hardware::program::{Functions, NamedProgram, Program};
+use rtscope_hardware::pt::Packet;
+use rtscope_hardware::stp;
+use rtscope_hardware::trace::{
+    BranchKind, CallStack, Edge, EventClassKind, HardwareEvent, HardwareSource, Lane,
+};
+use rtscope_testkit::elf;
+use rtscope_testkit::hardware::{BASE, FUNCTIONS, beginning, code, full, packets, recording, taken, whole_run};
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+fn settings(folder: &Path) -> Settings {
+    let path = folder.join("program");
+    fs::write(&path, elf::program(elf::X86_64, BASE, &code(), &FUNCTIONS)).unwrap();
+    Settings { programs: vec![NamedProgram { path, address: None }], ..Settings::default() }
+}
+
+/// An event as text, but for its time: name, thread, and fields.
+type Line = (i64, String);
+
+/// All events with their times, and the causes of losses.
+fn lines(capture: &Path, settings: &Settings) -> (Vec<Line>, Vec<LossCause>) {
+    let capture = open(capture, settings).unwrap();
+    let lanes = capture.streams.iter().map(|stream| Box::new(StreamLane::new(stream)) as Box<dyn Lane>);
+    let mut source = HardwareSource::new(lanes.collect());
+    let (mut lines, mut losses) = (Vec::new(), Vec::new());
+    loop {
+        match source.next() {
+            Item::Event(event) => {
+                let class = event.class();
+                let mut line = class.name.trim_start_matches("hardware:").to_owned();
+                for (place, field) in class.fields.iter().enumerate() {
+                    let value = match event.values.get(place) {
+                        Value::Unsigned(number) if field.is_hex => format!("{number:#x}"),
+                        Value::Unsigned(number) => number.to_string(),
+                        Value::Signed(number) => number.to_string(),
+                        Value::Bytes(text) => String::from_utf8_lossy(text).into_owned(),
+                        _ => continue,
+                    };
+                    line += &format!(" {}={value}", field.name);
+                }
+                lines.push((event.time_ns, line));
+            }
+            Item::Lost(lost) => losses.push(lost.cause),
+            Item::NothingBefore(_) => {}
+            Item::End => break,
+        }
+    }
+    assert!(source.failure().is_none());
+    (lines, losses)
+}
+
+/// Entries and exits only: time, + or -, name; ? if inferred.
+fn calls(lines: &[Line]) -> Vec<String> {
+    let call = |(time, line): &Line| {
+        let sign = match line.split_once(' ')?.0 {
+            "function_entry" => '+',
+            "function_exit" => '-',
+            _ => return None,
+        };
+        let symbol = line.rsplit_once("symbol=")?.1;
+        let mark = if line.contains("inferred=1") { "?" } else { "" };
+        Some(format!("{time} {sign}{symbol}{mark}"))
+    };
+    lines.iter().filter_map(call).collect()
+}
+
+#[test]
+fn functions_of_a_thread_are_entered_and_left_as_it_ran() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    fs::write(&file, recording(&whole_run())).unwrap();
+    let (lines, losses) = lines(&file, &settings(folder.path()));
+    let expected = [
+        "1000 +main?", "1100 +work", "1100 +leaf", "1100 -leaf", "1200 -work", "1400 +outer", "1400 -outer",
+        "1400 +leaf", "1400 -leaf", "1500 -main",
+    ];
+    assert_eq!(calls(&lines), expected, "{lines:#?}");
+    assert!(losses.is_empty());
+    let thread = " cpu_id=2 vpid=40 vtid=41";
+    assert!(lines.iter().all(|(_, line)| line.contains(thread)), "{lines:#?}");
+    let write = lines.iter().find(|(_, line)| line.starts_with("write")).unwrap();
+    assert_eq!(*write, (1300, format!("write{thread} value=0x2a address=0x401005 symbol=main")));
+}
+
+#[test]
+fn an_overflow_ends_what_nobody_saw_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    let mut stream = beginning(1000);
+    stream.extend([
+        Packet::TipPge(full(BASE)),
+        Packet::Tsc { ticks: 1100 },
+        taken(),
+        Packet::Tsc { ticks: 1200 },
+        Packet::Ovf,
+        Packet::Tsc { ticks: 1300 },
+        Packet::Fup(full(BASE + 0x60)),
+        Packet::TipPgd(full(0x50_0000)),
+    ]);
+    fs::write(&file, recording(&packets(&stream))).unwrap();
+    let (lines, losses) = lines(&file, &settings(folder.path()));
+    assert_eq!(losses, [LossCause::Overrun]);
+    let open = calls(&lines).iter().fold(0, |open, call| open + if call.contains('+') { 1 } else { -1 });
+    assert_eq!(open, 0, "each entry has its exit: {lines:#?}");
+    let lost = lines.iter().position(|(_, line)| line.starts_with("lost")).unwrap();
+    let (before, after) = lines.split_at(lost);
+    assert_eq!(calls(before).last().map(String::as_str), Some("1200 -main?"));
+    assert_eq!(calls(after).first().map(String::as_str), Some("1300 +leaf?"));
+}
+
+#[test]
+fn another_program_is_said_and_nothing_is_invented() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    fs::write(&file, recording(&whole_run())).unwrap();
+    let settings = settings(folder.path());
+    // The same names, but where work was called there is a conditional branch.
+    let mut other = code();
+    other[0] = 0x74;
+    other[1] = 0xfe;
+    let path = &settings.programs[0].path;
+    fs::write(path, elf::program(elf::X86_64, BASE, &other, &FUNCTIONS)).unwrap();
+    let (lines, losses) = lines(&file, &settings);
+    assert!(losses.contains(&LossCause::Unreadable), "{lines:#?}");
+    assert!(!calls(&lines).iter().any(|call| call.contains("work")), "{lines:#?}");
+}
+
+#[test]
+fn without_an_image_what_packets_say_remains() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data");
+    fs::write(&file, recording(&whole_run())).unwrap();
+    let (lines, _) = lines(&file, &Settings::default());
+    let write = " cpu_id=2 vpid=40 vtid=41 value=0x2a address=0x401005 symbol=";
+    assert_eq!(lines, [(1300, format!("write{write}"))]);
+    let notes = open(&file, &Settings::default()).unwrap().notes;
+    assert!(notes.iter().any(|note| note.contains("--image") && note.contains("/opt/program")), "{notes:?}");
+}
+
+#[test]
+fn messages_of_an_stm_have_the_time_that_its_frequency_gives() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stm.bin");
+    let mut encoder = stp::Encoder::new();
+    encoder.sync().frequency(1_000_000, None).master(5).channel(2);
+    encoder.data(stp::Width::D32, u64::from(u32::from_le_bytes(*b"motr")), Some(2_000)).flag(None);
+    encoder.data(stp::Width::D16, 0xff00, Some(3_000)).flag(None);
+    fs::write(&file, encoder.finish()).unwrap();
+    let settings = Settings { unit: Some(Unit::Stp), ..Settings::default() };
+    let (lines, _) = lines(&file, &settings);
+    let expected = [
+        (2_000_000, "message master=5 channel=2 size=4 text=motr"),
+        (3_000_000, "message master=5 channel=2 size=2 text=00ff"),
+    ];
+    assert_eq!(lines, expected.map(|(time, line)| (time, line.to_owned())));
+}
+
+/// A stream that is a list.
+struct List(VecDeque<HardwareEvent>);
+
+impl Lane for List {
+    fn advance(&mut self, out: &mut VecDeque<HardwareEvent>) -> io::Result<bool> {
+        // One at a time: a source has to ask again.
+        out.extend(self.0.pop_front());
+        Ok(!self.0.is_empty())
+    }
+}
+
+#[test]
+fn streams_are_merged_and_what_has_no_time_is_counted() {
+    let event = |time_ns| HardwareEvent {
+        time_ns,
+        ..HardwareEvent::new(EventClassKind::Write, &[time_ns.unwrap_or(0)], "".into())
+    };
+    let lane = |times: &[Option<u64>]| Box::new(List(times.iter().copied().map(event).collect())) as Box<dyn Lane>;
+    let first = lane(&[None, Some(10), Some(30), Some(20), Some(40)]);
+    let second = lane(&[Some(5), Some(35), None]);
+    let mut source = HardwareSource::new(vec![first, second]);
+    let mut times = Vec::new();
+    while let Item::Event(event) = source.next() {
+        times.push(event.time_ns);
+    }
+    assert_eq!(times, [5, 10, 30, 30, 35, 40]);
+    let totals = source.totals;
+    assert_eq!((totals.events, totals.untimed, totals.moved, totals.moved_ns), (6, 2, 1, 10));
+}
+
+/// A thread's functions by branches: what comes out.
+fn follow(edges: &[(BranchKind, u64, u64)]) -> (Vec<String>, CallStack) {
+    let program =
+        Program::parse(Path::new("p"), &elf::program(elf::X86_64, BASE, &code(), &FUNCTIONS)).unwrap();
+    let mut functions = Functions::default();
+    functions.add(&program, 0);
+    let (mut stack, mut out) = (CallStack::new(), Vec::new());
+    let mut take = |event: HardwareEvent| {
+        let sign = if event.class == EventClassKind::FunctionEntry { '+' } else { '-' };
+        let mark = if event.numbers[1] == 1 { "?" } else { "" };
+        out.push(format!("{sign}{}{mark}", event.text));
+    };
+    for (kind, from, to) in edges {
+        let edge = Edge { from: BASE + from, next: BASE + from + 5, to: BASE + to, kind: *kind };
+        stack.edge(&edge, &functions, &mut take);
+    }
+    (out, stack)
+}
+
+#[test]
+fn a_return_over_several_functions_leaves_all_of_them() {
+    // main calls work, work calls leaf, and leaf returns to main (longjmp).
+    let (events, stack) =
+        follow(&[(BranchKind::Call, 0, 0x20), (BranchKind::Call, 0x20, 0x60), (BranchKind::Return, 0x60, 5)]);
+    assert_eq!(events, ["+main?", "+work", "+leaf", "-leaf", "-work?"]);
+    assert_eq!(stack.depth(), 1);
+}
+
+#[test]
+fn a_call_of_the_next_instruction_enters_nothing() {
+    let (events, _) = follow(&[(BranchKind::Call, 0, 5)]);
+    assert_eq!(events, ["+main?"]);
+}
+
+#[test]
+fn an_interrupt_comes_back_to_where_it_was() {
+    let interrupt = (BranchKind::Exception, 0x22, 0x60);
+    let (events, stack) = follow(&[(BranchKind::Call, 0, 0x20), interrupt, (BranchKind::Far, 0x60, 0x22)]);
+    assert_eq!(events, ["+main?", "+work", "+leaf", "-leaf"]);
+    assert_eq!(stack.depth(), 2);
+}
+
+#[test]
+fn endless_recursion_takes_bounded_memory_and_is_counted() {
+    let edges = vec![(BranchKind::Call, 0x20, 0x20); 10_000];
+    let (events, stack) = follow(&edges);
+    assert_eq!((stack.depth(), stack.dropped), (8192, 10_001 - 8192));
+    // What was dropped has ended for the reader.
+    let ended = events.iter().filter(|event| *event == "-work?").count() as u64;
+    assert_eq!(ended, stack.dropped);
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The flow of real captures: the instructions and events of libipt's `ptxed`.
+//!
+//! The programs are small, and their instructions are in what `ptxed` printed; so their code is here as bytes.
+
+use std::fmt::Write;
+
+use rtscope_hardware::pt::{Block, ClockConfig, Event, Flow, FlowDecoder, FlowSink, SpaceId, Stamp};
+
+use crate::captures::capture;
+
+/// Prints what happens as `ptxed` does.
+#[derive(Default)]
+struct Printed {
+    blocks: Vec<Block>,
+    /// Events and blocks in their order: a block is a number.
+    lines: Vec<Result<Block, String>>,
+}
+
+impl FlowSink for Printed {
+    fn block(&mut self, block: &Block, _: &Stamp) {
+        self.blocks.push(*block);
+        self.lines.push(Ok(*block));
+    }
+
+    fn event(&mut self, event: Event, stamp: &Stamp) {
+        let mut line = String::from("[");
+        if let Some(time) = stamp.time {
+            write!(line, "{:016x}  ", time.ticks).unwrap();
+        }
+        match event {
+            Event::Enabled { ip, resumed: false } => write!(line, "enabled, ip: {ip:016x}"),
+            Event::Enabled { ip, resumed: true } => write!(line, "resumed, ip: {ip:016x}"),
+            Event::Disabled { at: Some(at), .. } => write!(line, "disabled, at: {at:016x}"),
+            Event::Disabled { at: None, .. } => write!(line, "disabled"),
+            Event::Mode { .. } | Event::Synchronised { .. } | Event::Frequency { .. } | Event::Lost(_) => {
+                return;
+            }
+            other => write!(line, "{other:?}"),
+        }
+        .unwrap();
+        self.lines.push(Err(line + "]"));
+    }
+}
+
+/// Addresses and events, in order.
+fn printed(stream: &[u8], code: (u64, &[u8]), config: ClockConfig) -> Vec<String> {
+    let mut flow = Flow::new(config);
+    flow.change(SpaceId::FIRST, |memory| memory.add(code.0, code.1.into()));
+    let (mut decoder, mut printed) = (FlowDecoder::new(flow), Printed::default());
+    for piece in stream.chunks(97) {
+        decoder.push(piece, &mut printed);
+    }
+    decoder.finish(&mut printed);
+    let memory = decoder.flow.memory(SpaceId::FIRST);
+    let mut lines = Vec::new();
+    for line in printed.lines {
+        match line {
+            Ok(block) => {
+                let instructions = memory.instructions(&block, decoder.flow.mode());
+                lines.extend(instructions.map(|instruction| format!("{:016x}", instruction.unwrap().0)));
+            }
+            Err(line) => lines.push(line),
+        }
+    }
+    lines
+}
+
+/// What `ptxed` printed: addresses without the instructions' text, events without those that tell of the mode.
+fn of_ptxed(text: &str) -> Vec<String> {
+    text.lines()
+        .filter(|line| !line.contains("exec mode"))
+        .map(|line| match line.strip_prefix('[') {
+            Some(_) => line.to_owned(),
+            None => line.split_whitespace().next().unwrap().to_owned(),
+        })
+        .collect()
+}
+
+/// The time that begins an event's line, apart from the rest.
+fn apart(line: &str) -> (Option<u64>, &str) {
+    let Some(inner) = line.strip_prefix('[') else { return (None, line) };
+    match inner.split_once("  ") {
+        Some((time, rest)) => (Some(u64::from_str_radix(time, 16).unwrap()), rest),
+        None => (None, inner),
+    }
+}
+
+#[test]
+fn instructions_and_times_of_a_skylake_x_are_those_of_ptxed() {
+    let stream = std::fs::read(capture!("pt/dynamorio-hello/pt.bin")).unwrap();
+    let code = [
+        &[0xb8, 1, 0, 0, 0, 0xbf, 1, 0, 0, 0][..],
+        &[0x48, 0xbe, 0, 0x20, 0x40, 0, 0, 0, 0, 0, 0xba, 0x0e, 0, 0, 0, 0x0f, 5],
+        &[0xb8, 0x3c, 0, 0, 0, 0xbf, 0, 0, 0, 0, 0x0f, 5],
+    ]
+    .concat();
+    let config = ClockConfig { mtc_frequency: 3, tsc_per_crystal: Some((308, 2)), nominal_ratio: Some(37) };
+    let ours = printed(&stream, (0x40_1000, &code), config);
+    let theirs =
+        of_ptxed(&std::fs::read_to_string(capture!("expected/ptxed-2.3/dynamorio-hello.txt")).unwrap());
+    assert_eq!(ours.len(), theirs.len(), "{ours:#?}");
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        let ((our_time, our_line), (their_time, their_line)) = (apart(ours), apart(theirs));
+        assert_eq!(our_line, their_line);
+        let difference = our_time.unwrap_or(0).abs_diff(their_time.unwrap_or(0));
+        // Two cycles of 3.08 ticks.
+        assert!(difference <= 6, "{ours} but {theirs}");
+    }
+}
+
+#[test]
+fn instructions_of_a_broadwell_are_those_of_ptxed() {
+    let stream = std::fs::read(capture!("pt/lldb-single/3842849.trace")).unwrap();
+    let code = [
+        &[0xc7, 0x45, 0xfc, 0, 0, 0, 0, 0xc7, 0x45, 0xf8, 0, 0, 0, 0, 0xeb, 8][..],
+        &[0x83, 0x75, 0xfc, 1, 0x83, 0x45, 0xf8, 1, 0x83, 0x7d, 0xf8, 3, 0x7e, 0xf2],
+    ]
+    .concat();
+    let ours = printed(&stream, (0x40_0511, &code), ClockConfig::default());
+    assert_eq!(
+        ours,
+        of_ptxed(&std::fs::read_to_string(capture!("expected/ptxed-2.3/lldb-single.txt")).unwrap())
+    );
+    assert_eq!(ours.iter().filter(|line| !line.starts_with('[')).count(), 21);
+}

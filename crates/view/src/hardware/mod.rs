@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this machine can trace in hardware, and what trace units recorded, as text and as JSON.
+
+mod decode;
+mod inventory;
+
+pub use decode::{DecodeReport, DecodedStream, FindingsWriter, WrittenTrace, decode_json, decode_text};
+pub use inventory::{inventory_json, inventory_lines, inventory_text};
+
+/// `rtscope hardware --json`.
+pub const SCHEMA: &str = "rtscope.hardware/1";
+/// `rtscope hardware decode --json`.
+pub const DECODE_SCHEMA: &str = "rtscope.hardware.decode/1";
