@@ -9,6 +9,7 @@
 
 mod ctf;
 mod programs;
+mod pt;
 mod seeds;
 mod text;
 
@@ -40,7 +41,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 12] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -110,6 +111,20 @@ pub const TARGETS: [Target; 10] = [
         bytes_max: 16 * KIB,
         memory: (400, 8 * MIB),
         parse: text::trigger,
+    },
+    Target {
+        name: "pt",
+        content: "a stream of Intel PT",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: pt::packets,
+    },
+    Target {
+        name: "pt-flow",
+        content: "how much of it is code, code, and a stream of Intel PT",
+        bytes_max: 4 * KIB,
+        memory: (400, MIB),
+        parse: pt::flow,
     },
 ];
 
