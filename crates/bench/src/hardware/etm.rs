@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Formatter frames, packets of ETMv4, and its flow with the program's image, beside OpenCSD's packet lister on the same files.
+//! Formatter frames, packets of ETMv4, and its flow with the program's image, beside OpenCSD's library on the same trace.
 //!
 //! The program is one that we make up: 4096 blocks of some instructions, with branches, calls and returns, so that the code does
-//! not fit into what the decoder remembers. OpenCSD's tool decodes and throws away (`-profile`); its start is in its time.
+//! not fit into what the decoder remembers. OpenCSD is a process (`c/opencsd.c`); its start is in its time.
 
 use super::Case;
+use crate::requirements::CC;
 use crate::table::{Promise, Row};
+use anyhow::{Context, ensure};
 use rtscope_hardware::Lost;
 use rtscope_hardware::coresight::{Deformatter, Formatter, FrameSink, Framing};
 use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Sink, Spaces, v4};
 use rtscope_testkit::random::Random;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -176,50 +179,33 @@ fn of_flow(bytes: &[u8]) -> (u64, u64) {
     (count.found, count.sum)
 }
 
-/// The files that OpenCSD's tool reads.
-fn snapshot() -> Option<&'static tempfile::TempDir> {
-    static SNAPSHOT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
-    SNAPSHOT.get_or_init(|| write_snapshot().ok()).as_ref()
+/// OpenCSD's library in a program of ours, and the files that it reads; `None` where the library is missing.
+fn opencsd() -> Option<&'static tempfile::TempDir> {
+    static DIRECTORY: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
+    DIRECTORY.get_or_init(|| compile().ok()).as_ref()
 }
 
-fn write_snapshot() -> std::io::Result<tempfile::TempDir> {
+fn compile() -> anyhow::Result<tempfile::TempDir> {
     let directory = tempfile::Builder::new().prefix("rtscope-bench").tempdir()?;
-    let trace = TRACE.get().ok_or(std::io::ErrorKind::NotFound)?;
-    let config = v4::Config::default();
-    let cpu = format!(
-        "[device]\nname=cpu_0\nclass=core\ntype=Cortex-A57\n\n[dump1]\nfile=code.bin\naddress={BASE:#x}\n"
-    );
-    let (configr, idr0, idr1, idr2) = (config.configr, config.idr0, config.idr1, config.idr2);
-    let unit = format!(
-        "[device]\nname=ETM_0\nclass=trace_source\ntype=ETM4\n\n[regs]\nTRCCONFIGR(0x004)={configr:#x}\n\
-         TRCTRACEIDR(0x010)={ID:#x}\nTRCIDR0(0x078)={idr0:#x}\nTRCIDR1(0x079)={idr1:#x}\nTRCIDR2(0x07A)={idr2:#x}\nTRCIDR8(0x060)=0\n"
-    );
-    let list = "[snapshot]\nversion=1.0\n\n[device_list]\ndevice0=cpu_0.ini\ndevice1=device_1.ini\n\n[trace]\nmetadata=trace.ini\n";
-    let buffers = "[trace_buffers]\nbuffers=buffer0\n\n[buffer0]\nname=ETB_0\nfile=trace.bin\nformat=coresight\n\n\
-                   [source_buffers]\nETM_0=ETB_0\n\n[core_trace_sources]\ncpu_0=ETM_0\n";
-    fs::write(directory.path().join("code.bin"), &trace.code)?;
-    fs::write(directory.path().join("trace.bin"), &trace.frames)?;
-    fs::write(directory.path().join("cpu_0.ini"), cpu)?;
-    fs::write(directory.path().join("device_1.ini"), unit)?;
-    fs::write(directory.path().join("snapshot.ini"), list)?;
-    fs::write(directory.path().join("trace.ini"), buffers)?;
+    let trace = TRACE.get().context("there is a trace")?;
+    fs::write(directory.path().join("code"), &trace.code)?;
+    fs::write(directory.path().join("trace"), &trace.frames)?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c/opencsd.c");
+    let mut command = Command::new(CC.name);
+    command.args(["-O2", "-o"]).arg(directory.path().join("opencsd")).arg(source).arg("-lopencsd_c_api");
+    let done = command.stderr(Stdio::null()).status()?;
+    ensure!(done.success(), "libopencsd-dev is missing");
     Ok(directory)
 }
 
-/// OpenCSD's tool, and no number of ranges: it says none.
 fn of_opencsd(_: &[u8]) -> (u64, u64) {
-    let Some(directory) = snapshot() else { return (0, 0) };
-    let mut command = Command::new("trc_pkt_lister");
-    command.arg("-ss_dir").arg(directory.path()).args(["-decode", "-profile", "-logstdout"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let done = command.current_dir(directory.path()).status();
-    (0, u64::from(done.is_ok_and(|status| status.success())))
-}
-
-fn has_opencsd() -> bool {
-    let mut command = Command::new("trc_pkt_lister");
-    command.arg("-help").current_dir(std::env::temp_dir());
-    command.output().is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("-profile"))
+    let Some(directory) = opencsd() else { return (0, 0) };
+    let mut command = Command::new(directory.path().join("opencsd"));
+    command.arg(directory.path().join("code")).arg(directory.path().join("trace")).arg(BASE.to_string());
+    let Ok(output) = command.output() else { return (0, 0) };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.split_whitespace().map(|word| word.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 pub(super) fn cases(at_least: usize) -> Vec<Case> {
@@ -228,20 +214,19 @@ pub(super) fn cases(at_least: usize) -> Vec<Case> {
         let (what, bytes) = (what.to_string(), bytes.to_vec());
         Case { what, bytes, packets, decode, limit }
     };
-    let padding = trace.stream.len() as u64;
     let mut cases = vec![
         case(
             "CoreSight frames",
             &trace.frames,
-            Some(padding),
+            Some(trace.stream.len() as u64),
             of_frames as fn(&[u8]) -> (u64, u64),
             LIMIT_FRAMES,
         ),
         case("ETMv4: packets", &trace.stream, None, of_packets, LIMIT_PACKETS),
         case(OURS, &trace.frames, Some(trace.ranges), of_flow, LIMIT_FLOW),
     ];
-    if has_opencsd() {
-        cases.push(case(OPENCSD, &trace.frames, None, of_opencsd, f64::INFINITY));
+    if opencsd().is_some() {
+        cases.push(case(OPENCSD, &trace.frames, Some(trace.ranges), of_opencsd, f64::INFINITY));
     }
     cases
 }
