@@ -2,6 +2,7 @@
 //! `hardware`: what decoding costs for each byte of a trace unit's stream. Streams of our own encoders, and captures of real units
 //! where RTSCOPE_CAPTURES names their directory.
 
+mod etm;
 mod itm;
 mod pt;
 mod stp;
@@ -39,7 +40,8 @@ fn repeated(bytes: &[u8], at_least: usize) -> Vec<u8> {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let (rounds, bytes) = if quick { (5, 2 << 20) } else { (31, 16 << 20) };
-    let cases: Vec<Case> = pt::cases(bytes).into_iter().chain(stp::cases(bytes)).chain(itm::cases(bytes)).collect();
+    let cases: Vec<Case> =
+        [pt::cases(bytes), etm::cases(bytes), stp::cases(bytes), itm::cases(bytes)].into_iter().flatten().collect();
     let (mut order, mut costs) = (Order::new(), vec![Vec::new(); cases.len()]);
     let mut checks = Vec::new();
     for round in 0..=rounds {
@@ -63,7 +65,8 @@ pub fn run(quick: bool) -> Result<Report> {
     }
     let rows: Vec<Row> = cases.iter().zip(costs).map(|(case, costs)| Row::new(&case.what, costs)).collect();
     let promise = |(case, row): (&Case, &Row)| Promise::at_most(&case.what, row.median(), case.limit);
-    let promises = cases.iter().zip(&rows).map(promise).collect();
+    let mut promises: Vec<Promise> = cases.iter().zip(&rows).map(promise).collect();
+    promises.extend(etm::against_opencsd(&cases, &rows));
     let unit = "ns for each byte; 5 are 200 MB/s".to_string();
     Ok(Report {
         schema: "rtscope.bench.hardware/1",

@@ -63,6 +63,10 @@ pub(crate) trait Protocol {
     const ZEROS: usize;
     /// The packet of a synchronisation.
     const SYNC: Self::Packet;
+    /// The packet that this byte is alone, if it is one that needs nothing from earlier ones: atoms are most of a stream.
+    fn quick(_: u8) -> Option<Self::Packet> {
+        None
+    }
     /// The first packet of the bytes, of which there is at least one.
     fn read(&self, cursor: &mut Cursor<'_>) -> Result<Self::Raw, Stop>;
     /// Adds what was in earlier packets.
@@ -242,6 +246,11 @@ impl<P: Protocol> Stream<P> {
     fn run(&mut self, offset: u64, bytes: &[u8], sink: &mut impl Sink<P::Packet>) -> usize {
         let mut place = 0;
         while place < bytes.len() {
+            if let Some(packet) = P::quick(bytes[place]) {
+                self.give(At { offset: offset + place as u64, bytes: 1 }, packet, sink);
+                place += 1;
+                continue;
+            }
             let mut cursor = Cursor { bytes: &bytes[place..], at: 0 };
             let here = offset + place as u64;
             match self.protocol.read(&mut cursor) {

@@ -704,7 +704,17 @@ impl<S: ElementSink> Sink<Packet> for Flow<S> {
             self.start(at.offset, packet);
             return;
         }
+        // Without speculation, and with nothing that waits, atoms and addresses are sure at once: most of a stream.
+        let at_once = self.config.max_speculation() == 0 && self.queue.is_empty() && !self.awaits_address;
         match packet {
+            Packet::Atoms { atoms, .. } if at_once => {
+                self.commit = u32::from(atoms.count);
+                self.atoms(at.offset, *atoms);
+            }
+            Packet::Address(address) if at_once => {
+                self.last_is1 = address.is1;
+                self.one(at.offset, Waiting::Address(*address));
+            }
             Packet::Discard => self.discard(at.offset, false),
             Packet::Overflow => self.discard(at.offset, true),
             _ => {

@@ -52,6 +52,10 @@ impl Protocol for Etm4 {
     const ZEROS: usize = 11;
     const SYNC: Packet = Packet::Async;
 
+    fn quick(byte: u8) -> Option<Packet> {
+        (byte >= 0xC0).then(|| parse::atoms(byte))
+    }
+
     fn read(&self, cursor: &mut Cursor<'_>) -> Result<Raw, Stop> {
         parse::packet(cursor, &self.config)
     }

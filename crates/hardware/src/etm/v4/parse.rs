@@ -138,7 +138,7 @@ fn not_configured<T>() -> Result<T, Stop> {
 }
 
 /// Fixed patterns where three bits are not enough, 6.4.7.
-fn atoms(header: u8) -> Packet {
+pub(super) fn atoms(header: u8) -> Packet {
     let (format, bits, count) = match header {
         0xF6..=0xF7 => (1, u32::from(header & 1), 1),
         0xD8..=0xDB => (2, u32::from(header & 3), 2),

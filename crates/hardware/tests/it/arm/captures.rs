@@ -64,30 +64,7 @@ fn captures_have_the_packets_of_the_oracle() {
         let buffer = BUFFERS.iter().find(|(of, _)| of == name).map_or(0, |(_, buffer)| *buffer);
         let mut found = decode::snapshot(&folder.join(directory), buffer);
         let (mut packets, mut elements, mut ranges, mut equal, mut left_out) = (0, 0, 0, true, 0);
-        for (id, expected) in &listing.packets {
-            let ours = found.get_mut(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
-            left_out += leave_out(ours, expected);
-            if let (Some(ours), Some(last)) = (ours.packets.last_mut(), expected.last()) {
-                // The oracle gives a packet of which the end is missing the name of the whole one.
-                if ours.1.starts_with("INCOMPLETE") && ours.0 == last.0 {
-                    ours.1.clone_from(&last.1);
-                }
-            }
-            packets += expected.len();
-            if let Some(place) = first_difference(&ours.packets, expected) {
-                equal = false;
-                println!(
-                    "{name} {id:#x}: packet {place}: {:?}, {:?}",
-                    ours.packets.get(place),
-                    expected.get(place)
-                );
-            }
-            let unused = listing.unused.get(id).copied().unwrap_or(0);
-            if ours.unused != unused {
-                equal = false;
-                println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
-            }
-        }
+        left_out += packets_equal(name, &listing, &mut found, &mut packets, &mut equal);
         if found.values().any(|found| found.without_program) && NEEDS_PROGRAM.contains(name) {
             println!("{name}: its program is not there, so packets only (MANIFEST.md says where it is)");
             listing.elements.clear();
@@ -133,6 +110,42 @@ fn captures_have_the_packets_of_the_oracle() {
         }
     }
     assert!(different.is_empty(), "{different:?}");
+}
+
+/// Compares packets and bytes without synchronisation; gives how many the oracle leaves out.
+fn packets_equal(
+    name: &str,
+    listing: &oracle::Listing,
+    found: &mut std::collections::BTreeMap<u8, decode::Found>,
+    packets: &mut usize,
+    equal: &mut bool,
+) -> usize {
+    let mut left_out = 0;
+    for (id, expected) in &listing.packets {
+        let ours = found.get_mut(id).unwrap_or_else(|| panic!("{name}: no source {id:#x}"));
+        left_out += leave_out(ours, expected);
+        if let (Some(ours), Some(last)) = (ours.packets.last_mut(), expected.last()) {
+            // The oracle gives a packet of which the end is missing the name of the whole one.
+            if ours.1.starts_with("INCOMPLETE") && ours.0 == last.0 {
+                ours.1.clone_from(&last.1);
+            }
+        }
+        *packets += expected.len();
+        if let Some(place) = first_difference(&ours.packets, expected) {
+            *equal = false;
+            println!(
+                "{name} {id:#x}: packet {place}: {:?}, {:?}",
+                ours.packets.get(place),
+                expected.get(place)
+            );
+        }
+        let unused = listing.unused.get(id).copied().unwrap_or(0);
+        if ours.unused != unused {
+            *equal = false;
+            println!("{name} {id:#x}: {} bytes without synchronisation, not {unused}", ours.unused);
+        }
+    }
+    left_out
 }
 
 fn first_difference<T: PartialEq>(ours: &[T], others: &[T]) -> Option<usize> {

@@ -114,6 +114,21 @@ impl Returns {
     }
 }
 
+fn atom(encoder: &mut v4::Encoder, taken: bool, speculate: bool, random: &mut Random) {
+    if speculate && random.below(10) == 0 {
+        // A path that was not: cancelled, or only its direction was wrong.
+        encoder.atom(true);
+        encoder.atom(false);
+        encoder.cancel(2, false);
+    }
+    if speculate && random.below(10) == 0 {
+        encoder.atom(!taken);
+        encoder.mispredict();
+    } else {
+        encoder.atom(taken);
+    }
+}
+
 fn etm4(isa: Isa, config: &v4::Config, seed: u64, speculate: bool) {
     let mut random = Random(seed + 1);
     let base = if isa == Isa::A64 { 0xFFFF_8000_0008_0000 } else { 0x8000_8000 };
@@ -131,18 +146,7 @@ fn etm4(isa: Isa, config: &v4::Config, seed: u64, speculate: bool) {
     for (step, _) in steps.iter().zip(0u64..) {
         match *step {
             Step::Block { index, taken, next } => {
-                if speculate && random.below(10) == 0 {
-                    // A path that was not: cancelled, or only its direction was wrong.
-                    encoder.atom(true);
-                    encoder.atom(false);
-                    encoder.cancel(2, false);
-                }
-                if speculate && random.below(10) == 0 {
-                    encoder.atom(!taken);
-                    encoder.mispredict();
-                } else {
-                    encoder.atom(taken);
-                }
+                atom(&mut encoder, taken, speculate, &mut random);
                 pending += 1;
                 let target = program.blocks[next].start;
                 if config.return_stack() {
