@@ -8,6 +8,10 @@
 //!
 //! Bytes in are bytes in packets and bytes reported [lost](Lost): nothing is passed over in silence.
 
+extern crate alloc;
+
+pub mod itm;
 mod lost;
+pub mod stp;
 
 pub use lost::{Lost, LostCause};
