@@ -37,7 +37,7 @@ impl Decoder {
     }
 
     /// Decodes a piece of the stream.
-    pub fn feed<S: Sink + ?Sized>(&mut self, mut bytes: &[u8], sink: &mut S) {
+    pub fn push<S: Sink + ?Sized>(&mut self, mut bytes: &[u8], sink: &mut S) {
         while self.left_bytes > 0 {
             let Some((first, rest)) = bytes.split_first() else { return };
             // A packet is complete with its last byte, so it is never more than the buffer holds.
@@ -52,16 +52,16 @@ impl Decoder {
                 Found::Malformed => {
                     self.lose(1, LostCause::Malformed, sink);
                     self.left_bytes = 0;
-                    self.feed_rest(&left[1..count], sink);
+                    self.push_rest(&left[1..count], sink);
                     continue;
                 }
             }
             self.left_bytes = 0;
         }
-        self.feed_rest(bytes, sink);
+        self.push_rest(bytes, sink);
     }
 
-    fn feed_rest<S: Sink + ?Sized>(&mut self, mut bytes: &[u8], sink: &mut S) {
+    fn push_rest<S: Sink + ?Sized>(&mut self, mut bytes: &[u8], sink: &mut S) {
         while let Some(first) = bytes.first() {
             if self.zeros > 0 || *first == 0 {
                 bytes = self.zeros(bytes, sink);

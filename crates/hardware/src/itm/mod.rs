@@ -24,7 +24,7 @@
 //!         }
 //!     }
 //! };
-//! decoder.feed(&encoder.finish(), &mut sink);
+//! decoder.push(&encoder.finish(), &mut sink);
 //! decoder.finish(&mut sink);
 //! assert_eq!(values, [(2, 0x1234)]);
 //! ```

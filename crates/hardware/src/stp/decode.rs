@@ -100,7 +100,7 @@ impl Decoder {
     }
 
     /// Decodes a piece of the stream.
-    pub fn feed<S: Sink + ?Sized>(&mut self, bytes: &[u8], sink: &mut S) {
+    pub fn push<S: Sink + ?Sized>(&mut self, bytes: &[u8], sink: &mut S) {
         let mut nibble = (self.position % 2) as usize;
         if self.left_bytes > 0 {
             let taken = bytes.len().min(JOINED);

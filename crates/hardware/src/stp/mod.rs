@@ -24,7 +24,7 @@
 //!         data.push((packet.name(), packet.master, packet.channel, packet.timestamp.map(|time| time.ticks)));
 //!     }
 //! };
-//! decoder.feed(&encoder.finish(), &mut sink);
+//! decoder.push(&encoder.finish(), &mut sink);
 //! decoder.finish(&mut sink);
 //! assert!(data.contains(&("D32TS", 3, 1, Some(1000))));
 //! ```

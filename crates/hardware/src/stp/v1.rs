@@ -89,7 +89,7 @@ impl Decoder {
     }
 
     /// Decodes a piece of the stream.
-    pub fn feed(&mut self, bytes: &[u8], sink: &mut impl FnMut(Item)) {
+    pub fn push(&mut self, bytes: &[u8], sink: &mut impl FnMut(Item)) {
         for byte in bytes {
             if *byte != 0 && self.zeros >= ZEROS_MIN {
                 self.end_at_sync(sink);
