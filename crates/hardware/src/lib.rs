@@ -12,6 +12,8 @@ extern crate alloc;
 
 pub mod itm;
 mod lost;
+pub mod spe;
 pub mod stp;
+pub mod syst;
 
 pub use lost::{Lost, LostCause};
