@@ -11,7 +11,8 @@ use super::{Lost, Packet, Payload, Sink, Timestamp};
 /// How senders mark messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// A FLAG ends it: Linux's p_basic and p_sys-t, MIPI SyS-T.
+    /// A FLAG ends it: Linux's p_basic and p_sys-t, MIPI SyS-T. A datum with mark and time is a message of its own where none is
+    /// open (SyS-T's short ones).
     FlagEnds,
     /// A marked datum is its last.
     MarkEnds,
@@ -103,15 +104,18 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     }
 
     fn append(&mut self, packet: &Packet, data: &[u8]) {
-        let (master, channel) = (packet.master, packet.channel);
-        let of = |open: &Open| (open.master, open.channel) == (master, channel);
-        let index = self.open.iter().rposition(of).unwrap_or_else(|| self.begin(packet));
+        let index = self.open_of(packet).unwrap_or_else(|| self.begin(packet));
         let open = &mut self.open[index];
         open.timestamp = open.timestamp.or(packet.timestamp);
         open.too_long |= open.bytes.len() + data.len() > Self::BYTES_MAX;
         if !open.too_long {
             open.bytes.extend_from_slice(data);
         }
+    }
+
+    /// Where the open message of a packet's channel is.
+    fn open_of(&self, packet: &Packet) -> Option<usize> {
+        self.open.iter().rposition(|open| (open.master, open.channel) == (packet.master, packet.channel))
     }
 
     fn begin(&mut self, packet: &Packet) -> usize {
@@ -127,8 +131,7 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     }
 
     fn end(&mut self, packet: &Packet) {
-        let of = |open: &Open| (open.master, open.channel) == (packet.master, packet.channel);
-        let Some(index) = self.open.iter().rposition(of) else { return };
+        let Some(index) = self.open_of(packet) else { return };
         let open = self.open.swap_remove(index);
         if open.too_long {
             self.losses.too_long += 1;
@@ -160,9 +163,12 @@ impl<F: FnMut(&Message<'_>)> Sink for Messages<F> {
                 if marked && self.framing == Framing::MarkBegins {
                     self.end(packet);
                 }
+                let is_short = marked && packet.timestamp.is_some() && self.open_of(packet).is_none();
                 self.append(packet, &value.to_le_bytes()[..width.bytes()]);
-                if marked && self.framing == Framing::MarkEnds {
-                    self.end(packet);
+                match self.framing {
+                    Framing::FlagEnds if is_short => self.end(packet),
+                    Framing::MarkEnds if marked => self.end(packet),
+                    _ => {}
                 }
             }
             Payload::Flag if self.framing == Framing::FlagEnds => self.end(packet),

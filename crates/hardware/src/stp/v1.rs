@@ -62,6 +62,8 @@ pub enum Item {
 
 /// Zero bytes that a synchronisation has at least. Messages never have so many, since their types are not 0.
 const ZEROS_MIN: usize = 11;
+/// And at most. More are of the next block, whose first bytes may be 0.
+const ZEROS_MAX: usize = 15;
 
 /// Decodes a stream of STP version 1.
 #[derive(Debug, Default)]
@@ -99,6 +101,9 @@ impl Decoder {
                 self.block.push(*byte);
             } else {
                 self.excess += 1;
+            }
+            if self.zeros >= ZEROS_MAX {
+                self.end_at_sync(sink);
             }
         }
     }
@@ -255,7 +260,7 @@ impl Encoder {
     pub fn sync(&mut self) -> &mut Self {
         self.half = false;
         self.bytes.push(1);
-        self.bytes.resize(self.bytes.len() + 15, 0);
+        self.bytes.resize(self.bytes.len() + ZEROS_MAX, 0);
         self
     }
 

@@ -88,6 +88,17 @@ pub enum TextError {
     Format(FormatError),
 }
 
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TextError::NotInCatalog => f.write_str("its number is not in the collateral"),
+            TextError::Format(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TextError {}
+
 impl Collateral {
     /// Adds a catalogue, the content of an XML file.
     ///

@@ -17,7 +17,7 @@ mod printf;
 
 use core::fmt;
 
-pub use collateral::{Collateral, CollateralError, Text};
+pub use collateral::{Collateral, CollateralError, Text, TextError};
 pub use crc::checksum;
 pub use encode::Encoder;
 pub use printf::{FormatError, TEXT_BYTES_MAX};

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Messages of SyS-T: the given ones against MIPI's printer, and some of our own encoder.
+
+use rtscope_hardware::stp::{self, Framing, Messages, Width};
+use rtscope_hardware::syst::{
+    Body, Checksum, Collateral, Encoder, FormatError, Location, Message, Origin, Severity, TextError,
+};
+
+use super::captures;
+
+/// A line of comma-separated values, with quotes.
+fn cells(line: &str) -> Vec<String> {
+    let (mut cells, mut quoted) = (vec![String::new()], false);
+    let mut chars = line.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '"' if quoted && chars.peek() == Some(&'"') => {
+                chars.next();
+                cells.last_mut().unwrap().push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            char => cells.last_mut().unwrap().push(char),
+        }
+    }
+    cells
+}
+
+/// The messages of MIPI's example, as STP and as bytes: lines `0 <D32TS>  02801c00` and `SYS-T RAW DATA: 001C…`.
+fn messages(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (mut all, mut encoder) = (Vec::new(), stp::Encoder::new());
+    encoder.sync();
+    for line in text.lines() {
+        if let Some(raw) = line.strip_prefix("SYS-T RAW DATA: ") {
+            let raw = (0..raw.len() / 2)
+                .map(|at| u8::from_str_radix(&raw[2 * at..2 * at + 2], 16).unwrap())
+                .collect();
+            let stream = std::mem::replace(&mut encoder, stp::Encoder::new()).finish();
+            encoder.sync();
+            all.push((raw, stream));
+            continue;
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let kind =
+            words.get(1).and_then(|kind| kind.strip_prefix('<')).and_then(|kind| kind.strip_suffix('>'));
+        let value = words.get(2).and_then(|value| u64::from_str_radix(value, 16).ok()).unwrap_or(0);
+        let ticks = kind.is_some_and(|kind| kind.ends_with("TS")).then_some(all.len() as u64 * 1000);
+        match kind.map(|kind| kind.trim_end_matches("TS")) {
+            Some("D32M") => encoder.marked(Width::D32, value, ticks),
+            Some("D64M") => encoder.marked(Width::D64, value, ticks),
+            Some("FLAG") => encoder.flag(None),
+            Some("D8") => encoder.data(Width::D8, value, ticks),
+            Some("D16") => encoder.data(Width::D16, value, ticks),
+            Some("D32") => encoder.data(Width::D32, value, ticks),
+            Some("D64") => encoder.data(Width::D64, value, ticks),
+            _ => continue,
+        };
+    }
+    all
+}
+
+#[test]
+fn each_message_of_mipis_example_has_the_printers_text() {
+    let Some(input) = captures::read("sys-t/input_client64.txt") else { return };
+    let Some(collateral_xml) = captures::read("sys-t/collateral.xml") else { return };
+    let Some(output) = captures::read("sys-t/output_client64.txt") else { return };
+    let mut collateral = Collateral::default();
+    collateral.add(std::str::from_utf8(&collateral_xml).unwrap()).unwrap();
+    let messages = messages(std::str::from_utf8(&input).unwrap());
+    let output = String::from_utf8(output).unwrap();
+    let mut same = 0;
+    for ((raw, stream), line) in messages.iter().zip(output.lines().skip(1)) {
+        let expected = cells(line);
+        assert_eq!(&bytes_of_stp(stream), raw, "the message as STP");
+        let message = Message::parse(raw).unwrap();
+        let text = collateral.text(&message);
+        assert_eq!(text.error, None, "{text:?}");
+        let ours = [
+            text.text.replace('\n', " "),
+            text.kind,
+            message.severity.name().to_string(),
+            text.origin,
+            message.unit.to_string(),
+            text.location,
+            raw.len().to_string(),
+        ];
+        assert_eq!(ours.each_ref(), [1, 2, 3, 4, 5, 8, 9].map(|cell| &expected[cell]), "{line}");
+        assert_eq!(message.checksum == Checksum::Right, !expected[10].is_empty(), "{line}");
+        same += 1;
+    }
+    assert_eq!(messages.len(), output.lines().count() - 1);
+    let bytes: usize = messages.iter().map(|(raw, _)| raw.len()).sum();
+    captures::row("sys-t/input_client64.txt", "MIPI's printer", same, messages.len(), bytes as u64, 0);
+}
+
+fn bytes_of_stp(stream: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut sink =
+        Messages::new(Framing::FlagEnds, |message: &stp::Message<'_>| bytes.extend_from_slice(message.bytes));
+    let mut decoder = stp::Decoder::new();
+    decoder.push(stream, &mut sink);
+    decoder.finish(&mut sink);
+    assert_eq!(sink.finish().messages(), 0);
+    bytes
+}
+
+const GUID: [u8; 16] = *b"rtscope's client";
+
+const CATALOG: &str = r#"<Collateral><Client Name="motor">
+    <Guids><Guid ID="{72747363-6f70-6527-7320-636c69656e74}"/></Guids>
+    <SourceFiles><File ID="3">motor.c</File></SourceFiles>
+    <Catalog32><Format ID="0x10" File="3" Line="7">speed %d, %s, %5.1f|%-6x|%06d|%+d|%#o|%c|%p|%lld</Format></Catalog32>
+    </Client></Collateral>"#;
+
+fn encoder() -> Encoder {
+    let location = Some(Location::Line { file: 3, line: 9 });
+    Encoder {
+        origin: Origin::Guid(GUID),
+        unit: 5,
+        location,
+        ticks: Some(77),
+        has_length: true,
+        has_checksum: true,
+    }
+}
+
+fn arguments() -> Vec<u8> {
+    let mut payload = 0x10_u32.to_le_bytes().to_vec();
+    payload.extend_from_slice(&(-5_i32).to_le_bytes());
+    payload.extend_from_slice(b"forwards\0");
+    payload.extend_from_slice(&2.25_f64.to_le_bytes());
+    for value in [0xbeef_u32, 42, 7, 8, u32::from(b'x')] {
+        payload.extend_from_slice(&value.to_le_bytes());
+    }
+    payload.extend_from_slice(&0xdead_0000_u64.to_le_bytes());
+    payload.extend_from_slice(&(-1_i64).to_le_bytes());
+    payload
+}
+
+#[test]
+fn a_message_with_everything_that_a_header_can_have_is_read() {
+    let mut collateral = Collateral::default();
+    collateral.add(CATALOG).unwrap();
+    let bytes = encoder().message(3, 5, Severity::Warning, &arguments());
+    let message = Message::parse(&bytes).unwrap();
+    assert_eq!((message.unit, message.ticks, message.checksum), (5, Some(77), Checksum::Right));
+    assert_eq!(message.severity, Severity::Warning);
+    let text = collateral.text(&message);
+    // As printf(3) of the C library writes it.
+    assert_eq!(text.text, "speed -5, forwards,   2.2|beef  |000042|+7|010|x|0xdead0000|-1");
+    assert_eq!((text.origin.as_str(), text.location.as_str(), text.error), ("motor", "motor.c:9", None));
+}
+
+#[test]
+fn a_byte_that_changed_makes_the_checksum_wrong() {
+    let bytes = encoder().message(2, 1, Severity::Info, b"a text\0");
+    for index in 4..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[index] ^= 0x10;
+        if let Ok(message) = Message::parse(&damaged) {
+            assert_eq!(message.checksum, Checksum::Wrong, "byte {index}");
+        }
+    }
+}
+
+#[test]
+fn formats_that_ask_for_too_much_are_refused() {
+    let collateral = Collateral::default();
+    let printf = |format: &str, arguments: &[u8]| {
+        let payload = [format.as_bytes(), b"\0", arguments].concat();
+        let bytes = encoder().message(2, 12, Severity::Info, &payload);
+        let message = Message::parse(&bytes).unwrap();
+        assert!(matches!(message.body, Body::Printf { .. }));
+        let text = collateral.text(&message);
+        (text.text, text.error)
+    };
+    let error = |reason| Some(TextError::Format(reason));
+    assert_eq!(
+        printf("ok %d, %d", &[1, 0, 0, 0]),
+        ("ok 1, ".to_string(), error(FormatError::MissingArgument))
+    );
+    assert_eq!(printf("%999999999999999999999d", &[1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%*d", &[0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%n", &[0; 8]).1, error(FormatError::Conversion));
+    assert_eq!(printf("50 %", &[]).1, error(FormatError::Conversion));
+    let long = "%4000d".repeat(100);
+    assert_eq!(printf(&long, &[0; 400]).1, error(FormatError::TooLong));
+}
+
+#[test]
+fn floats_are_written_as_c_writes_them() {
+    let collateral = Collateral::default();
+    // Right-hand sides by printf(1) of coreutils and glibc's printf(3).
+    let all = [
+        ("%g", 100_000.0, "100000"),
+        ("%g", 1e6, "1e+06"),
+        ("%g", 0.0001, "0.0001"),
+        ("%g", 0.00001, "1e-05"),
+        ("%.3g", 1234.5, "1.23e+03"),
+        ("%g", 0.0, "0"),
+        ("%G", 1e-10, "1E-10"),
+        ("%e", 0.0, "0.000000e+00"),
+        ("%08.3f", -3.14159, "-003.142"),
+        ("%+.0f", 2.5, "+2"),
+        ("%6f", f64::INFINITY, "   inf"),
+        ("%f", f64::NAN, "nan"),
+    ];
+    for (format, value, expected) in all {
+        let payload = [format.as_bytes(), b"\0", &value.to_le_bytes()].concat();
+        let bytes = encoder().message(2, 12, Severity::Info, &payload);
+        assert_eq!(collateral.text(&Message::parse(&bytes).unwrap()).text, expected, "{format} {value}");
+    }
+}
