@@ -5,6 +5,7 @@
 mod blocks;
 mod calls;
 mod flip;
+mod hardware;
 mod host;
 mod idle;
 mod inside;
@@ -39,7 +40,7 @@ const FAILED: u8 = 2;
 const CANNOT_RUN: u8 = 3;
 
 const USAGE: &str = "name one benchmark: kernel-events, tracker, trackers, flip, idle, state, record, read, user-events, user-rate, \
-    queue, shield, violence, self (and --json, --quick; a part of a row's name after record, collector after user-events; --seconds=30 and --place=disk with \
+    queue, hardware, shield, violence, self (and --json, --quick; a part of a row's name after record, collector after user-events; --seconds=30 and --place=disk with \
     user-rate; --plant with self binds rtscope to the CPU of the loop)";
 
 fn main() -> ExitCode {
@@ -161,6 +162,7 @@ fn run(words: &[String]) -> Result<bool> {
         ["record"] => record::run(quick, "")?,
         ["record", only] => record::run(quick, only)?,
         ["queue"] => queue::run(quick)?,
+        ["hardware"] => hardware::run(quick)?,
         ["shield"] => shield::run(quick)?,
         ["self"] => own_cost::run(quick, plant)?,
         ["read"] => read::run(quick)?,

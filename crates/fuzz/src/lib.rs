@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
 mod ctf;
+mod hardware;
 mod programs;
 mod seeds;
 mod text;
@@ -40,7 +41,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 15] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -110,6 +111,41 @@ pub const TARGETS: [Target; 10] = [
         bytes_max: 16 * KIB,
         memory: (400, 8 * MIB),
         parse: text::trigger,
+    },
+    Target {
+        name: "stp",
+        content: "a stream of STP 2",
+        bytes_max: 4 * KIB,
+        memory: (64, MIB),
+        parse: hardware::stp,
+    },
+    Target {
+        name: "stp-1",
+        content: "a stream of STP 1",
+        bytes_max: 4 * KIB,
+        memory: (128, MIB),
+        parse: hardware::stp_1,
+    },
+    Target {
+        name: "itm",
+        content: "a stream of ITM and DWT",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: hardware::itm,
+    },
+    Target {
+        name: "spe",
+        content: "a buffer of Arm's SPE",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: hardware::spe,
+    },
+    Target {
+        name: "sys-t",
+        content: "a catalogue of SyS-T, a NUL, and a message",
+        bytes_max: 4 * KIB,
+        memory: (400, MIB),
+        parse: hardware::syst,
     },
 ];
 

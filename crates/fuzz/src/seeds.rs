@@ -36,7 +36,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "trigger" => vec![trigger()],
         "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],
         "journal" => vec![JOURNAL.as_bytes().to_vec()],
-        _ => Vec::new(),
+        other => crate::hardware::seeds(other),
     }
 }
 

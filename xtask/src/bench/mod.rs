@@ -35,6 +35,7 @@ pub const BENCHMARKS: [(&str, &str); 14] = [
         "user-rate",
         "the highest rate of a program's events that is recorded without a loss, against LTTng-UST",
     ),
+    ("hardware", "decoding streams of trace units, for each byte; with captures where RTSCOPE_CAPTURES names them"),
     ("queue", "an element through include/rtscope/queue.h and its Rust twin, against rtrb"),
     ("shield", "what mode artis adds to a system call on the other CPUs"),
     (

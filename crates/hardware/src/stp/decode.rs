@@ -224,11 +224,14 @@ impl Decoder {
         }
         self.state = State::Synchronised;
         self.reset();
+        // What was lost may have had times; the first one behind a synchronisation is complete.
+        self.time = 0;
         sink.packet(&self.packet(start, ASYNC_RUN as usize + 1, Payload::Async));
     }
 
+    /// At ASYNC and VERSION. The time goes on: senders write it completely then, and other decoders keep it, too.
     fn reset(&mut self) {
-        (self.master, self.channel, self.time, self.encoding) = (0, 0, 0, Encoding::Binary);
+        (self.master, self.channel, self.encoding) = (0, 0, Encoding::Binary);
     }
 
     const fn packet(&self, nibble: u64, nibbles: usize, payload: Payload) -> Packet {

@@ -11,8 +11,8 @@ pub struct Encoder {
     bytes: Vec<u8>,
     half: bool,
     encoding: Encoding,
-    /// The last time as written.
-    time: u64,
+    /// The last time as written; None: since the last synchronisation there was none, and the next one is written completely.
+    time: Option<u64>,
 }
 
 impl Default for Encoder {
@@ -31,7 +31,7 @@ impl Encoder {
     /// With times in this encoding.
     #[must_use]
     pub const fn with(encoding: Encoding) -> Self {
-        Self { bytes: Vec::new(), half: false, encoding, time: 0 }
+        Self { bytes: Vec::new(), half: false, encoding, time: None }
     }
 
     /// The stream; half a byte is filled with a NULL.
@@ -73,7 +73,7 @@ impl Encoder {
             Encoding::Binary => 3,
             Encoding::Gray => 4,
         };
-        self.time = 0;
+        self.time = None;
         self.nibble(0).value(0xf00, 3).nibble(version)
     }
 
@@ -191,13 +191,14 @@ impl Encoder {
             Encoding::Binary => ticks,
             Encoding::Gray => ticks ^ ticks >> 1,
         };
-        let differing = (64 - (written ^ self.time).leading_zeros()).div_ceil(4) as usize;
+        let differing =
+            self.time.map_or(16, |before| (64 - (written ^ before).leading_zeros()).div_ceil(4) as usize);
         let (size, nibbles) = match differing {
             0..=12 => (differing, differing),
             13 | 14 => (13, 14),
             _ => (14, 16),
         };
-        self.time = written;
+        self.time = Some(written);
         self.value(size as u64, 1).value(written, nibbles)
     }
 }

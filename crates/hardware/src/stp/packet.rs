@@ -66,7 +66,7 @@ pub struct Timestamp {
 pub enum Payload {
     /// Nothing: padding.
     Null,
-    /// A synchronisation: master and channel are 0 from here on, and times begin anew.
+    /// A synchronisation: master and channel are 0 from here on.
     Async,
     /// The version: 3 or 4.
     Version(u8),

@@ -7,7 +7,7 @@
 use rtscope_hardware::{itm, spe, stp};
 use rtscope_testkit::random::Random;
 
-use super::captures;
+use super::stm_captures;
 
 /// What a decoder said of a stream: where each item is, and all of it as text.
 struct Account {
@@ -132,11 +132,11 @@ fn all_streams() -> Vec<(&'static str, Vec<u8>)> {
     let mut all = streams(1);
     if std::env::var_os("RTSCOPE_CAPTURES").is_some() {
         let frames = ["opencsd/stm_only/cstraceitm.bin", "opencsd/stm_only-juno/cstraceitm.bin"];
-        let read = frames.into_iter().filter_map(captures::read);
-        all.extend(read.map(|frames| ("stp", captures::source_of(&frames, 0x20))));
-        all.extend(captures::read("stp/synthetic-binary-ts/stp.bin").map(|bytes| ("stp", bytes)));
+        let read = frames.into_iter().filter_map(stm_captures::read);
+        all.extend(read.map(|frames| ("stp", stm_captures::source_of(&frames, 0x20))));
+        all.extend(stm_captures::read("stp/synthetic-binary-ts/stp.bin").map(|bytes| ("stp", bytes)));
         let itm = ["itm/itm_only.bin", "itm/sigrok-stm32f105/id1.itm.bin", "itm/synthetic-lts-gts.bin"];
-        all.extend(itm.into_iter().filter_map(captures::read).map(|bytes| ("itm", bytes)));
+        all.extend(itm.into_iter().filter_map(stm_captures::read).map(|bytes| ("itm", bytes)));
     }
     all
 }

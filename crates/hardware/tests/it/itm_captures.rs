@@ -4,7 +4,7 @@
 use rtscope_hardware::itm::{Action, Decoder, Delay, Item, Packet, Payload};
 use rtscope_hardware::{Lost, LostCause};
 
-use super::captures;
+use super::stm_captures;
 
 fn bytes_of(value: u32, size: u8) -> Vec<u8> {
     value.to_le_bytes()[..usize::from(size)].to_vec()
@@ -107,7 +107,7 @@ fn agrees(name: &str, stream: &[u8], listing: &str) {
     }
     assert_eq!(lines.len(), said.len(), "{name}");
     assert_eq!(in_packets + lost, stream.len() as u64, "{name}: every byte is in a packet or lost");
-    captures::row(name, "itm 0.9.0-rc.1", same, said.len(), stream.len() as u64, lost);
+    stm_captures::row(name, "itm 0.9.0-rc.1", same, said.len(), stream.len() as u64, lost);
 }
 
 #[test]
@@ -118,8 +118,10 @@ fn each_packet_of_the_itm_captures_is_the_itm_crates() {
         ("itm/synthetic-lts-gts.bin", "synthetic"),
     ];
     for (path, listing) in all {
-        let Some(stream) = captures::read(path) else { return };
-        let Some(listing) = captures::expected(&format!("itm-0.9.0-rc.1/{listing}.txt.xz")) else { return };
+        let Some(stream) = stm_captures::read(path) else { return };
+        let Some(listing) = stm_captures::expected(&format!("itm-0.9.0-rc.1/{listing}.txt.xz")) else {
+            return;
+        };
         agrees(path, &stream, &listing);
     }
 }

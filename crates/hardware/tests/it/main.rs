@@ -3,11 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod captures;
 mod hostile;
 mod itm;
 mod itm_captures;
 mod spe;
+mod stm_captures;
 mod stp;
 mod stp_captures;
 mod stp_opencsd;

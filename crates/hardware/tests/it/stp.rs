@@ -61,7 +61,8 @@ impl Writer {
     /// A time for half of the packets: a little later, much later, or any.
     fn ticks(&mut self, random: &mut Random) -> Option<u64> {
         self.now = match random.below(8) {
-            0 => random.next(),
+            // All bits, some bits, or near the last one.
+            0 => random.next() >> random.below(64),
             1 => self.now.wrapping_add(random.below(1 << 40)),
             2 => self.now,
             _ => self.now.wrapping_add(random.below(1000)),

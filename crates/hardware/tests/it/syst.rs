@@ -6,7 +6,7 @@ use rtscope_hardware::syst::{
     Body, Checksum, Collateral, Encoder, FormatError, Location, Message, Origin, Severity, TextError,
 };
 
-use super::captures;
+use super::stm_captures;
 
 /// A line of comma-separated values, with quotes.
 fn cells(line: &str) -> Vec<String> {
@@ -61,9 +61,9 @@ fn messages(text: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn each_message_of_mipis_example_has_the_printers_text() {
-    let Some(input) = captures::read("sys-t/input_client64.txt") else { return };
-    let Some(collateral_xml) = captures::read("sys-t/collateral.xml") else { return };
-    let Some(output) = captures::read("sys-t/output_client64.txt") else { return };
+    let Some(input) = stm_captures::read("sys-t/input_client64.txt") else { return };
+    let Some(collateral_xml) = stm_captures::read("sys-t/collateral.xml") else { return };
+    let Some(output) = stm_captures::read("sys-t/output_client64.txt") else { return };
     let mut collateral = Collateral::default();
     collateral.add(std::str::from_utf8(&collateral_xml).unwrap()).unwrap();
     let messages = messages(std::str::from_utf8(&input).unwrap());
@@ -90,7 +90,7 @@ fn each_message_of_mipis_example_has_the_printers_text() {
     }
     assert_eq!(messages.len(), output.lines().count() - 1);
     let bytes: usize = messages.iter().map(|(raw, _)| raw.len()).sum();
-    captures::row("sys-t/input_client64.txt", "MIPI's printer", same, messages.len(), bytes as u64, 0);
+    stm_captures::row("sys-t/input_client64.txt", "MIPI's printer", same, messages.len(), bytes as u64, 0);
 }
 
 fn bytes_of_stp(stream: &[u8]) -> Vec<u8> {
