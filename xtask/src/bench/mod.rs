@@ -16,7 +16,7 @@ use self::against::Comparison;
 const CANNOT_RUN: u8 = 3;
 
 /// Name and question of every benchmark.
-pub const BENCHMARKS: [(&str, &str); 14] = [
+pub const BENCHMARKS: [(&str, &str); 15] = [
     ("kernel-events", "cost of recording sched_switch and sched_waking, against ftrace and perf"),
     (
         "tracker",
@@ -35,7 +35,10 @@ pub const BENCHMARKS: [(&str, &str); 14] = [
         "user-rate",
         "the highest rate of a program's events that is recorded without a loss, against LTTng-UST",
     ),
-    ("hardware", "decoding streams of trace units, for each byte; with captures where RTSCOPE_CAPTURES names them"),
+    (
+        "hardware",
+        "decoding streams of trace units, for each byte; with captures where RTSCOPE_CAPTURES names them",
+    ),
     ("queue", "an element through include/rtscope/queue.h and its Rust twin, against rtrb"),
     ("shield", "what mode artis adds to a system call on the other CPUs"),
     (

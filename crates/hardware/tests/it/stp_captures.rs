@@ -77,15 +77,20 @@ pub fn agrees_below(name: &str, stream: &[u8], listing: &str, last_ticks: u64) {
         .iter()
         .filter_map(|item| if let Item::Packet(packet) = item { Some(*packet) } else { None })
         .collect();
-    let (mut same, mut lost) = (0, 0);
+    let (mut same, mut lost, mut compared, mut is_right) = (0, 0, 0, true);
     for (packet, said) in packets.iter().zip(&said) {
         assert_eq!(
             (packet.name(), value_of(packet.payload)),
             (&*said.name, said.value),
             "{name}: {packet:?}"
         );
-        let ticks = packet.timestamp.map(|time| time.ticks);
-        assert!(ticks == said.ticks || ticks > Some(last_ticks), "{name}: {packet:?} {said:?}");
+        if let Some(time) = packet.timestamp {
+            // A time that it has wrong spoils those that are written in part.
+            is_right = time.ticks <= last_ticks && (is_right || time.nibbles == 16);
+            compared += usize::from(is_right);
+            assert!(!is_right || said.ticks == Some(time.ticks), "{name}: {packet:?} {said:?}");
+        }
+        assert_eq!(packet.timestamp.is_some(), said.ticks.is_some(), "{name}: {packet:?} {said:?}");
         assert!(nibbles_agree(packet, stream, said), "{name}: {packet:?} {said:x?}");
         same += 1;
     }
@@ -98,6 +103,7 @@ pub fn agrees_below(name: &str, stream: &[u8], listing: &str, last_ticks: u64) {
     }
     let in_packets: u64 = packets.iter().map(|packet| u64::from(packet.nibbles)).sum();
     assert_eq!(in_packets + lost, stream.len() as u64 * 2, "{name}: every nibble is in a packet or lost");
+    println!("{name}: {compared} times are the same");
     println!(
         "{name}: OpenCSD lists {not_synchronised} bytes as not synchronised; here {lost} nibbles are lost"
     );
