@@ -181,6 +181,8 @@ fn formats_that_ask_for_too_much_are_refused() {
     );
     assert_eq!(printf("%999999999999999999999d", &[1, 0, 0, 0]).1, error(FormatError::TooLong));
     assert_eq!(printf("%*d", &[0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%4097d", &[1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%4096d", &[1, 0, 0, 0]).0.len(), 4096);
     assert_eq!(printf("%n", &[0; 8]).1, error(FormatError::Conversion));
     assert_eq!(printf("50 %", &[]).1, error(FormatError::Conversion));
     let long = "%4000d".repeat(100);
