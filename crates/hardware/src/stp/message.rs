@@ -75,6 +75,8 @@ pub struct Messages<F> {
     open: Vec<Open>,
     /// Emptied buffers, to be used again.
     spare: Vec<Vec<u8>>,
+    /// Bytes of all open messages.
+    held: usize,
     losses: MessageLosses,
     give: F,
 }
@@ -84,11 +86,13 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     pub const OPEN_MAX: usize = 1024;
     /// Longer ones are counted and not given.
     pub const BYTES_MAX: usize = 64 * 1024;
+    /// And together they hold so many bytes at most: what does not fit counts as too long.
+    pub const HELD_BYTES_MAX: usize = 2 * 1024 * 1024;
 
     /// Gives messages to `give`.
     pub const fn new(framing: Framing, give: F) -> Self {
         let losses = MessageLosses { cut: 0, too_long: 0, too_many: 0, unfinished: 0, errors: 0 };
-        Self { framing, open: Vec::new(), spare: Vec::new(), losses, give }
+        Self { framing, open: Vec::new(), spare: Vec::new(), held: 0, losses, give }
     }
 
     /// What became no message so far.
@@ -100,6 +104,7 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     pub fn finish(&mut self) -> MessageLosses {
         self.losses.unfinished += self.open.len() as u64;
         self.open.clear();
+        self.held = 0;
         self.losses
     }
 
@@ -107,9 +112,12 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
         let index = self.open_of(packet).unwrap_or_else(|| self.begin(packet));
         let open = &mut self.open[index];
         open.timestamp = open.timestamp.or(packet.timestamp);
-        open.too_long |= open.bytes.len() + data.len() > Self::BYTES_MAX;
+        let fits = open.bytes.len() + data.len() <= Self::BYTES_MAX
+            && self.held + data.len() <= Self::HELD_BYTES_MAX;
+        open.too_long |= !fits;
         if !open.too_long {
             open.bytes.extend_from_slice(data);
+            self.held += data.len();
         }
     }
 
@@ -144,6 +152,7 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     }
 
     fn keep(&mut self, mut bytes: Vec<u8>) {
+        self.held -= bytes.len();
         bytes.clear();
         if self.spare.len() < 8 {
             self.spare.push(bytes);
@@ -153,6 +162,7 @@ impl<F: FnMut(&Message<'_>)> Messages<F> {
     fn cut_all(&mut self) {
         self.losses.cut += self.open.len() as u64;
         self.open.clear();
+        self.held = 0;
     }
 }
 

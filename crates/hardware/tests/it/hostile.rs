@@ -261,3 +261,25 @@ fn messages_take_memory_for_open_channels_only() {
     assert_eq!((losses.too_many, losses.too_long, losses.unfinished), (3000 - 1024 + 1, 1, 1023));
     assert_eq!(given, 0);
 }
+
+#[test]
+fn open_messages_hold_a_bounded_number_of_bytes_together() {
+    let mut encoder = stp::Encoder::new();
+    encoder.sync();
+    for channel in 0..40 {
+        encoder.channel(channel);
+        for _ in 0..60 << 7 {
+            encoder.data(stp::Width::D64, 1, None);
+        }
+    }
+    for channel in 0..40 {
+        encoder.channel(channel).flag(None);
+    }
+    let mut given = 0;
+    let mut messages = stp::Messages::new(stp::Framing::FlagEnds, |_: &stp::Message<'_>| given += 1);
+    let mut decoder = stp::Decoder::new();
+    decoder.push(&encoder.finish(), &mut messages);
+    decoder.finish(&mut messages);
+    // Of 60 KiB each, 34 fit into 2 MiB.
+    assert_eq!((messages.finish().too_long, given), (6, 34));
+}

@@ -109,7 +109,7 @@ fn perf_data(stream: &[u8]) -> Vec<u8> {
         file.extend_from_slice(body);
         file.extend_from_slice(behind);
     };
-    let mut attribute = vec![0; 136];
+    let mut attribute = [0; 136];
     attribute[4..8].copy_from_slice(&112_u32.to_le_bytes());
     record(64, &attribute[..112 + 8], &[]);
     // AUXTRACE_INFO of Arm SPE: its type, and the numbers of its PMU and of the buffers' CPUs.

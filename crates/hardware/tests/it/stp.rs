@@ -235,7 +235,7 @@ fn a_stream_that_begins_within_a_packet_is_read_from_its_first_synchronisation_o
 
 #[test]
 fn versions_and_lengths_that_are_not_public_are_refused_and_counted() {
-    for (refused, nibbles) in [(0xf005_u64, 4), (0xf04, 3), (0xf0f, 3), (0xf6_4000_0000_f, 11), (0xef, 2)] {
+    for (refused, nibbles) in [(0xf005_u64, 4), (0xf04, 3), (0xf0f, 3), (0xf64_0000_000f, 11), (0xef, 2)] {
         let mut encoder = Encoder::new();
         encoder.sync().value(refused, nibbles).data(Width::D8, 1, None).sync().data(Width::D8, 2, None);
         let (packets, lost) = packets(&encoder.finish());

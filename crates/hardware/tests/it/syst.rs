@@ -181,6 +181,8 @@ fn formats_that_ask_for_too_much_are_refused() {
     );
     assert_eq!(printf("%999999999999999999999d", &[1, 0, 0, 0]).1, error(FormatError::TooLong));
     assert_eq!(printf("%*d", &[0xff, 0xff, 0xff, 0x7f, 1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%4097d", &[1, 0, 0, 0]).1, error(FormatError::TooLong));
+    assert_eq!(printf("%4096d", &[1, 0, 0, 0]).0.len(), 4096);
     assert_eq!(printf("%n", &[0; 8]).1, error(FormatError::Conversion));
     assert_eq!(printf("50 %", &[]).1, error(FormatError::Conversion));
     let long = "%4000d".repeat(100);
@@ -200,7 +202,7 @@ fn floats_are_written_as_c_writes_them() {
         ("%g", 0.0, "0"),
         ("%G", 1e-10, "1E-10"),
         ("%e", 0.0, "0.000000e+00"),
-        ("%08.3f", -3.14159, "-003.142"),
+        ("%08.3f", -4.56789, "-004.568"),
         ("%+.0f", 2.5, "+2"),
         ("%6f", f64::INFINITY, "   inf"),
         ("%f", f64::NAN, "nan"),
