@@ -210,3 +210,24 @@ fn root_the_maps_of_a_watch_are_freed_by_rtscope_and_not_by_a_worker() {
     assert!(own >= BANK_PAGES, "rtscope freed {own} pages, the banks have {BANK_PAGES}");
     assert!(workers < BANK_PAGES / 8, "workers freed {workers} pages");
 }
+
+// NEEDS: host
+#[test]
+fn root_what_converts_a_recording_has_the_lowest_policy_before_command_begins() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    // COMMAND's parent records. The 41st field of a thread's stat is its policy, 39 words behind its name; 5 is SCHED_IDLE.
+    let script = "for task in /proc/$PPID/task/*; do read -r comm < $task/comm; stat=$(cat $task/stat); set -- ${stat##*)}; \
+                  shift 36; echo \"$comm policy $3\"; done";
+    let output = command::rtscope()
+        .args(["record", "-k", "sched:*,syscalls", "-o"])
+        .arg(directory.path().join("trace"))
+        .args(["--", "bash", "-c", script])
+        .output()
+        .expect("it can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let policy =
+        |thread: &str| said.lines().find_map(|line| line.strip_prefix(thread)?.strip_prefix(" policy "));
+    assert_eq!((policy("convert"), policy("drain/0")), (Some("5"), Some("0")), "{said}");
+}

@@ -3,7 +3,8 @@
 //!
 //! It reads the spool behind the threads that fill it (`drain`), so whatever becomes of it, the recording goes on: when it falls behind,
 //! the spool is longer; when it fails, the trace is made at the end. It has the policy `SCHED_IDLE`: it runs where a CPU
-//! has nothing else to do, since the load is what must not be disturbed.
+//! has nothing else to do, since the load is what must not be disturbed. The descriptions of what may be recorded take it some
+//! milliseconds, which is much beside a load of a tenth of a second: they are read before COMMAND begins.
 
 use crate::Failure;
 use rtscope_ctf::RingTrace;
@@ -20,6 +21,8 @@ use std::time::Duration;
 
 /// Between two looks at what has come: a part of what a follower waits for.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Where no CPU has been idle for this long after the start, the trace is begun all the same: what a killed recorder leaves can be opened then.
+const BEGUN_WITHIN_NS: u64 = 1_000_000_000;
 /// The same when there is little room for more.
 const HURRIED_PERIOD: Duration = Duration::from_millis(2);
 
@@ -145,6 +148,7 @@ pub struct LiveSource {
 pub struct LiveConverter {
     thread: Option<JoinHandle<Result<LiveConversion, Error>>>,
     shared: Arc<SharedState>,
+    started: MonotonicNs,
     tid: u32,
 }
 
@@ -155,20 +159,24 @@ struct SharedState {
 }
 
 impl LiveConverter {
-    /// Starts it.
+    /// Starts it, and returns when it has only events to wait for.
     pub fn start(source: LiveSource) -> std::io::Result<LiveConverter> {
         let shared = Arc::new(SharedState::default());
+        let started = source.description.started;
         // ORDER: relaxed; the thread's start publishes it.
-        shared.until_ns.store(source.description.started.0, Ordering::Relaxed);
+        shared.until_ns.store(started.0, Ordering::Relaxed);
         let (tell, told) = channel();
         let theirs = Arc::clone(&shared);
         let limit = source.limit.clone();
         let thread = Builder::new().name("convert".to_string()).spawn(move || {
+            let limit = source.limit.clone();
+            let prepared = Prepared::new(source);
+            // Where this is refused, it competes as any other.
+            let _ = crate::realtime::become_idle();
             // Nobody hears it only when the start has failed.
             let _ = tell.send(nix::unistd::gettid().as_raw().unsigned_abs());
             drop(tell);
-            let limit = source.limit.clone();
-            let result = work(source, &theirs);
+            let result = prepared.and_then(|prepared| prepared.work(&theirs));
             // ORDER: relaxed; see has_ended().
             limit.iter().for_each(|limit| limit.has_ended.store(true, Ordering::Relaxed));
             result
@@ -178,7 +186,15 @@ impl LiveConverter {
             // It is set once.
             let _ = limit.converter.set((thread.thread().clone(), tid));
         }
-        Ok(LiveConverter { thread: Some(thread), shared, tid })
+        Ok(LiveConverter { thread: Some(thread), shared, started, tid })
+    }
+
+    /// Lets it compete with the load until the trace has begun, if no CPU was idle for that.
+    pub fn look(&self, now: MonotonicNs) {
+        if self.until() == self.started && now.since(self.started) >= BEGUN_WITHIN_NS {
+            // If this is refused, the trace begins when a CPU is idle, or with the recording's end.
+            let _ = crate::realtime::become_normal(self.tid);
+        }
     }
 
     /// The thread.
@@ -220,43 +236,56 @@ impl Drop for LiveConverter {
     }
 }
 
-fn work(source: LiveSource, shared: &SharedState) -> Result<LiveConversion, Error> {
-    let mut own = source.own_tids;
-    own.push(nix::unistd::gettid().as_raw().unsigned_abs());
-    let (files, progress): (Vec<_>, Vec<_>) =
-        source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
-    let (ring, limit) = (source.ring, source.limit);
-    let mut conversion = LiveConversion::new(source.place, source.description, &files, &own, ring)?;
-    let options = Options { cancel: Some(&shared.stop), ..Options::default() };
-    let mut is_idle = false;
-    // ORDER: relaxed; see end().
-    while !shared.stop.load(Ordering::Relaxed) {
-        let extents: Vec<LaneExtent> = progress.iter().map(|progress| progress.extent()).collect();
-        let held = progress.iter().zip(&extents).map(|(progress, extent)| progress.held(extent));
-        let most = held.fold((0, 0), |most, held| (held.0.max(most.0), held.1.max(most.1)));
-        let share = limit.as_ref().map_or(SpoolShare::Little, |limit| limit.share(most));
-        let freed = conversion.advance(&extents, share, &options).and_then(|_| conversion.free());
-        match freed {
-            Ok(freed) => progress.iter().zip(freed).for_each(|(progress, freed)| progress.free(freed)),
-            Err(error) => {
-                conversion.abandon();
-                return Err(error);
-            }
-        }
-        // ORDER: relaxed; a number for people.
-        let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
-        if before < conversion.until().0 && !std::mem::replace(&mut is_idle, true) {
-            // The trace has begun: whatever becomes of this thread, there is one. Where this is refused, it competes as any other.
-            let _ = crate::realtime::become_idle();
-        }
-        match &limit {
-            Some(_) if share != SpoolShare::Little => park_timeout(HURRIED_PERIOD),
-            Some(limit) if is_idle => {
-                limit.calm();
-                park_timeout(PERIOD);
-            }
-            _ => park_timeout(PERIOD),
-        }
+/// A conversion that has nothing to do but wait for events.
+struct Prepared {
+    conversion: LiveConversion,
+    progress: Vec<Arc<LaneProgress>>,
+    limit: Option<Arc<SpoolLimit>>,
+}
+
+impl Prepared {
+    fn new(source: LiveSource) -> Result<Prepared, Error> {
+        let mut own = source.own_tids;
+        own.push(nix::unistd::gettid().as_raw().unsigned_abs());
+        let (files, progress): (Vec<_>, Vec<_>) =
+            source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
+        let conversion = LiveConversion::new(source.place, source.description, &files, &own, source.ring)?;
+        Ok(Prepared { conversion, progress, limit: source.limit })
     }
-    Ok(conversion)
+
+    fn work(self, shared: &SharedState) -> Result<LiveConversion, Error> {
+        let Prepared { mut conversion, progress, limit } = self;
+        let options = Options { cancel: Some(&shared.stop), ..Options::default() };
+        let mut has_begun = false;
+        // ORDER: relaxed; see end().
+        while !shared.stop.load(Ordering::Relaxed) {
+            let extents: Vec<LaneExtent> = progress.iter().map(|progress| progress.extent()).collect();
+            let held = progress.iter().zip(&extents).map(|(progress, extent)| progress.held(extent));
+            let most = held.fold((0, 0), |most, held| (held.0.max(most.0), held.1.max(most.1)));
+            let share = limit.as_ref().map_or(SpoolShare::Little, |limit| limit.share(most));
+            let freed = conversion.advance(&extents, share, &options).and_then(|_| conversion.free());
+            match freed {
+                Ok(freed) => progress.iter().zip(freed).for_each(|(progress, freed)| progress.free(freed)),
+                Err(error) => {
+                    conversion.abandon();
+                    return Err(error);
+                }
+            }
+            // ORDER: relaxed; a number for people, and for look(): at worst it lets this thread compete once more.
+            let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
+            if before < conversion.until().0 && !std::mem::replace(&mut has_begun, true) {
+                // Whatever becomes of this thread, there is a trace. Where this is refused, it competes as any other.
+                let _ = crate::realtime::become_idle();
+            }
+            match &limit {
+                Some(_) if share != SpoolShare::Little => park_timeout(HURRIED_PERIOD),
+                Some(limit) if has_begun => {
+                    limit.calm();
+                    park_timeout(PERIOD);
+                }
+                _ => park_timeout(PERIOD),
+            }
+        }
+        Ok(conversion)
+    }
 }

@@ -414,6 +414,7 @@ fn wait(
             return;
         }
         placement.follow(now, || None);
+        running.kernel.iter().for_each(|kernel| kernel.look(now));
         observer.recording_progress(&running.progress(now));
         let next = until.into_iter().chain([placement.next_look().0]).min().unwrap_or(u64::MAX);
         stop.wait(Duration::from_nanos(next.saturating_sub(now.0)).min(tick), end.as_ref());

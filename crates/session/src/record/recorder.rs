@@ -146,6 +146,11 @@ impl Recording {
         self.live.as_ref().map(LiveConverter::until)
     }
 
+    /// Sees to it that the trace begins.
+    pub fn look(&self, now: MonotonicNs) {
+        self.live.iter().for_each(|live| live.look(now));
+    }
+
     /// How many CPUs have buffers.
     pub fn cpus(&self) -> usize {
         self.cpus
