@@ -49,14 +49,31 @@ static unsigned interpret(const unsigned char *code, unsigned length)
 	unsigned a = 0, b = 1;
 	for (unsigned at = 0; at < length; at++) {
 		switch (code[at] & 7) {
-		case 0: a += b; break;
-		case 1: b ^= a; break;
-		case 2: a <<= 1; break;
-		case 3: b -= a; break;
-		case 4: a = a * 3 + 1; break;
-		case 5: b = a > b ? a : b + 1; break;
-		case 6: if (a & 1) at++; break;
-		default: a ^= b >> 3; break;
+		case 0:
+			a += b;
+			break;
+		case 1:
+			b ^= a;
+			break;
+		case 2:
+			a <<= 1;
+			break;
+		case 3:
+			b -= a;
+			break;
+		case 4:
+			a = a * 3 + 1;
+			break;
+		case 5:
+			b = a > b ? a : b + 1;
+			break;
+		case 6:
+			if (a & 1)
+				at++;
+			break;
+		default:
+			a ^= b >> 3;
+			break;
 		}
 	}
 	return a ^ b;

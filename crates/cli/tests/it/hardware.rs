@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope hardware`: the inventory of this machine, and captures decoded and put into one trace, up to Perfetto's own tables.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{Branch, EventAttribute, SampleId};
 use rtscope_testkit::elf;

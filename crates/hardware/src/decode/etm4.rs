@@ -7,8 +7,8 @@
 use super::follow::Follower;
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
-use crate::etm::v4::{Config, Flow, Packet, Packets};
 use crate::etm::isa::Kind;
+use crate::etm::v4::{Config, Flow, Packet, Packets};
 use crate::etm::{At, Element, ElementSink, Fault, Gap, Image, Range, Sink, Spaces};
 use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason};
 use std::fmt;
@@ -232,10 +232,18 @@ impl fmt::Display for Shown<'_> {
         match self.0 {
             Element::Range(range) => {
                 let how = if range.taken { "" } else { ", not taken" };
-                write!(f, "range {} to {:#x}: {} instructions{how}", place(range.start), range.end, range.instructions)
+                write!(
+                    f,
+                    "range {} to {:#x}: {} instructions{how}",
+                    place(range.start),
+                    range.end,
+                    range.instructions
+                )
             }
             Element::NoMemory { address } => write!(f, "no image at {address:#x}"),
-            Element::UnknownPath { start, end, .. } => write!(f, "unknown path from {} to {}", place(*start), place(*end)),
+            Element::UnknownPath { start, end, .. } => {
+                write!(f, "unknown path from {} to {}", place(*start), place(*end))
+            }
             Element::Exception { number, return_address: Some(address) } => {
                 write!(f, "exception {number} at {}", place(*address))
             }

@@ -39,7 +39,8 @@ impl Follower {
         let since = |time: u64| self.threads.partition_point(|(begin, _)| *begin <= time);
         // One thread alone needs no time.
         let place = time_ns.map_or(usize::from(self.threads.len() == 1), since);
-        self.thread = place.checked_sub(1).and_then(|place| self.threads.get(place)).map(|(_, thread)| *thread);
+        self.thread =
+            place.checked_sub(1).and_then(|place| self.threads.get(place)).map(|(_, thread)| *thread);
     }
 
     fn with(&mut self, run: impl FnOnce(&mut CallStack, &Memory, &mut dyn FnMut(HardwareEvent))) {

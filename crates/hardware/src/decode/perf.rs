@@ -200,12 +200,16 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
         }
         biases.into_iter().for_each(|bias| memory.add(&program, bias));
     }
-    let has_unit = found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
+    let has_unit =
+        found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
     if settings.programs.is_empty() && has_unit {
         let files: BTreeSet<&str> = found.mapped.iter().map(|(.., file)| file.as_str()).collect();
         let files: Vec<&str> = files.into_iter().take(8).collect();
         if !files.is_empty() {
-            notes.push(format!("for functions, name the programs that ran with --image: {}", files.join(", ")));
+            notes.push(format!(
+                "for functions, name the programs that ran with --image: {}",
+                files.join(", ")
+            ));
         }
     }
     Ok(memory)

@@ -182,8 +182,20 @@ impl Sink for Taker<'_, '_> {
 /// Kinds of control flow events, by the manual's names.
 pub(super) fn control_flow(kind: u8) -> &'static str {
     const NAMES: [&str; 14] = [
-        "", "INTR", "IRET", "SMI", "RSM", "SIPI", "INIT", "VMENTRY", "VMEXIT", "VMEXIT_INTR", "SHUTDOWN", "",
-        "UINTR", "UIRET",
+        "",
+        "INTR",
+        "IRET",
+        "SMI",
+        "RSM",
+        "SIPI",
+        "INIT",
+        "VMENTRY",
+        "VMEXIT",
+        "VMEXIT_INTR",
+        "SHUTDOWN",
+        "",
+        "UINTR",
+        "UIRET",
     ];
     NAMES.get(usize::from(kind)).copied().filter(|name| !name.is_empty()).unwrap_or("reserved")
 }

@@ -41,7 +41,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
                         Some(kind) => {
                             let known = known(&snapshot, source, &named, &mut capture.notes);
                             capture.streams.push(stream(source.name.clone(), kind, None, known));
-                        },
+                        }
                         None => capture.notes.push(passed_over(source)),
                     }
                 }
@@ -122,7 +122,9 @@ fn functions(core: &Core, memory: &mut Memory) {
     let mut added = BTreeSet::new();
     for dump in &core.dumps {
         let program = programs.entry(&dump.path).or_insert_with(|| Program::read(&dump.path).ok());
-        if let Some((program, bias)) = program.as_ref().and_then(|program| Some((program, program.bias(dump.address, dump.offset)?))) {
+        if let Some((program, bias)) =
+            program.as_ref().and_then(|program| Some((program, program.bias(dump.address, dump.offset)?)))
+        {
             if added.insert((dump.path.as_path(), bias)) {
                 memory.functions.add(program, bias);
             }

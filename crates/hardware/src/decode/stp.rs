@@ -9,6 +9,8 @@ use std::fmt;
 /// Longer messages are cut in events; their size is told.
 const TEXT_MAX: usize = 1024;
 
+type Give = Box<dyn FnMut(&crate::stp::Message<'_>)>;
+
 pub(super) struct Stp {
     decoder: Decoder,
     framing: Framing,
@@ -16,7 +18,7 @@ pub(super) struct Stp {
     clock_hz: Option<u64>,
     items: Vec<Item>,
     /// Packets of messages that are not complete go in here.
-    messages: Messages<Box<dyn FnMut(&crate::stp::Message<'_>)>>,
+    messages: Messages<Give>,
     made: std::rc::Rc<std::cell::RefCell<Vec<HardwareEvent>>>,
 }
 
@@ -24,7 +26,7 @@ impl Stp {
     pub(super) fn new(framing: Framing, clock_hz: Option<u64>) -> Stp {
         let made = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
         let into = made.clone();
-        let give: Box<dyn FnMut(&crate::stp::Message<'_>)> = Box::new(move |message| {
+        let give: Give = Box::new(move |message| {
             let numbers = [message.master.into(), message.channel.into(), message.bytes.len() as u64];
             let text = text_of(message.bytes).into();
             let mut event = HardwareEvent::new(EventClassKind::Message, &numbers, text);

@@ -57,9 +57,7 @@ fn time(machine: &Machine, surroundings: &Surroundings) -> Unit {
 fn counters(machine: &Machine, surroundings: &Surroundings) -> Unit {
     const NAMES: [&str; 6] = ["cpu", "cpu_core", "cpu_atom", "armv8_pmuv3", "armv8_pmuv3_0", "armv8_cortex"];
     let pmus = machine.names(PMUS);
-    let found = pmus
-        .as_ref()
-        .and_then(|pmus| pmus.iter().find(|pmu| NAMES.iter().any(|name| pmu.as_str() == *name)).cloned());
+    let found = pmus.as_ref().and_then(|pmus| pmus.iter().find(|pmu| NAMES.contains(&pmu.as_str())).cloned());
     let (state, why) = match (&pmus, &found) {
         (None, _) => (State::Unknown, format!("/{PMUS} cannot be read{}", surroundings.hidden())),
         (Some(_), Some(pmu)) => (State::Usable, format!("/{PMUS}/{pmu} is there")),

@@ -168,9 +168,13 @@ fn pmu_state(
         (Some(false), Some(true)) => {
             (State::NoDriver, format!("{hardware}, but /{path} is not there: the kernel does not drive it"))
         }
-        (Some(false), Some(false)) => {
-            (State::Absent, format!("not so: {hardware}{}", surroundings.decides()))
-        }
+        (Some(false), Some(false)) => (
+            State::Absent,
+            format!(
+                "neither the kernel nor the processor has it (not found: {hardware}){}",
+                surroundings.decides()
+            ),
+        ),
         (Some(false), None) => (State::Absent, format!("/{path} is not there{}", surroundings.decides())),
     }
 }

@@ -84,7 +84,7 @@ impl EventAttribute {
         let branch_sample_type = cursor.u64().unwrap_or(0);
         let _regs = cursor.u64();
         let _stack = cursor.u32();
-        let clock = cursor.u32().map(u32::cast_signed).filter(|_| flags & USE_CLOCKID != 0);
+        let clock = cursor.u32().map(|clock| clock as i32).filter(|_| flags & USE_CLOCKID != 0);
         let attribute = EventAttribute {
             pmu,
             config,

@@ -250,7 +250,8 @@ impl AuxtraceInfo {
         let number = |index: usize| word(words, index);
         let has_clock = matches!(kind, AuxKind::IntelPt | AuxKind::IntelBts);
         let clock = || {
-            let (shift, mult) = (u16::try_from(number(1)?).ok()?, u32::try_from(number(2)?).ok().filter(|mult| *mult != 0)?);
+            let (shift, mult) =
+                (u16::try_from(number(1)?).ok()?, u32::try_from(number(2)?).ok().filter(|mult| *mult != 0)?);
             // cap_user_time_zero: without it the zero means nothing.
             (number(4)? != 0).then_some(PerfClock { shift, mult, zero: number(3)? })
         };

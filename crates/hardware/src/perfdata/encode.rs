@@ -224,7 +224,7 @@ fn attribute(event: &EventAttribute) -> Vec<u8> {
     for word in [event.config, 1, event.sample_type, event.read_format, flags, 0, 0, 0] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
-    for word in [event.branch_sample_type, 0, u64::from(event.clock.unwrap_or(0).cast_unsigned()) << 32, 0] {
+    for word in [event.branch_sample_type, 0, u64::from(event.clock.unwrap_or(0) as u32) << 32, 0] {
         bytes.extend_from_slice(&word.to_le_bytes());
     }
     bytes.resize(ATTRIBUTE, 0);

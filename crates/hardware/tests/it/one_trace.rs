@@ -10,7 +10,9 @@ use rtscope_hardware::trace::{
     BranchKind, CallStack, Edge, EventClassKind, HardwareEvent, HardwareSource, Lane,
 };
 use rtscope_testkit::elf;
-use rtscope_testkit::hardware::{BASE, FUNCTIONS, beginning, code, full, packets, recording, taken, whole_run};
+use rtscope_testkit::hardware::{
+    BASE, FUNCTIONS, beginning, code, full, packets, recording, taken, whole_run,
+};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
@@ -79,8 +81,16 @@ fn functions_of_a_thread_are_entered_and_left_as_it_ran() {
     fs::write(&file, recording(&whole_run())).unwrap();
     let (lines, losses) = lines(&file, &settings(folder.path()));
     let expected = [
-        "1000 +main?", "1100 +work", "1100 +leaf", "1100 -leaf", "1200 -work", "1400 +outer", "1400 -outer",
-        "1400 +leaf", "1400 -leaf", "1500 -main",
+        "1000 +main?",
+        "1100 +work",
+        "1100 +leaf",
+        "1100 -leaf",
+        "1200 -work",
+        "1400 +outer",
+        "1400 -outer",
+        "1400 +leaf",
+        "1400 -leaf",
+        "1500 -main",
     ];
     assert_eq!(calls(&lines), expected, "{lines:#?}");
     assert!(losses.is_empty());
@@ -180,7 +190,8 @@ fn streams_are_merged_and_what_has_no_time_is_counted() {
         time_ns,
         ..HardwareEvent::new(EventClassKind::Write, &[time_ns.unwrap_or(0)], "".into())
     };
-    let lane = |times: &[Option<u64>]| Box::new(List(times.iter().copied().map(event).collect())) as Box<dyn Lane>;
+    let lane =
+        |times: &[Option<u64>]| Box::new(List(times.iter().copied().map(event).collect())) as Box<dyn Lane>;
     let first = lane(&[None, Some(10), Some(30), Some(20), Some(40)]);
     let second = lane(&[Some(5), Some(35), None]);
     let mut source = HardwareSource::new(vec![first, second]);

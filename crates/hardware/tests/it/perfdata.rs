@@ -4,8 +4,8 @@
 use crate::captures::{self, capture};
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{
-    AuxKind, AuxSegment, AuxtraceInfo, Branch, BtsDecoder, BtsElement, BtsRecord, EtmCpu,
-    EventAttribute, PerfError, PerfFile, ReadAt, Record, RecordBody, SampleId,
+    AuxKind, AuxSegment, AuxtraceInfo, Branch, BtsDecoder, BtsElement, BtsRecord, EtmCpu, EventAttribute,
+    PerfError, PerfFile, ReadAt, Record, RecordBody, SampleId,
 };
 use rtscope_hardware::pt::PerfClock;
 use rtscope_hardware::{Lost, LostCause};

@@ -209,7 +209,8 @@ impl Instant {
                     self.arguments.write(class, values, event);
                 });
             }
-            Some(((name, SpanEdge::End), owner)) if tracks.ends_span(owner, name, (time, track), packets) => {}
+            Some(((name, SpanEdge::End), owner)) if tracks.ends_span(owner, name, (time, track), packets) => {
+            }
             _ => packets.event(time, Type::Instant, track, (Some(self.name), category), |event| {
                 self.arguments.write(class, values, event);
             }),
