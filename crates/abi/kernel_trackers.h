@@ -24,7 +24,7 @@ enum rts_origin_kind {
 	RTS_ORIGIN_RESCHED =
 		10, /* origin_ns is when the CPU was asked to take another task; id is the tid of the one it then took */
 	RTS_ORIGIN_IRQS_OFF = 11, /* origin_ns is when a sample was due; id 0 */
-	RTS_ORIGIN_EVENT = 12,	  /* origin_ns is the first event of a pair; id is the tid of the task that was current */
+	RTS_ORIGIN_EVENT = 12, /* origin_ns is the first event of a pair; id is the tid of the task that was current */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */

@@ -97,9 +97,11 @@ fn tracepoint(text: &str) -> Result<Option<EventName>, Failure> {
     if beside.is_empty() {
         return Ok(None);
     }
-    let words = || name.name.split('_').filter(|word| word.len() > 2);
-    let near: Vec<&str> =
-        beside.iter().copied().filter(|known| words().any(|word| known.contains(word))).take(8).collect();
+    let words: Vec<&str> = name.name.split('_').filter(|word| word.len() > 2).collect();
+    let alike = |known: &str| words.iter().filter(|word| known.contains(**word)).count();
+    let mut near: Vec<&str> = beside.into_iter().filter(|known| alike(known) > 0).collect();
+    near.sort_by_key(|known| std::cmp::Reverse(alike(known)));
+    near.truncate(8);
     let near = if near.is_empty() { String::new() } else { format!("; it has {}", near.join(", ")) };
     Err(Failure::Usage(format!(
         "this kernel has no tracepoint '{name}' in '{}'{near} (rtscope list -k '{}:*' lists all)",

@@ -2,6 +2,7 @@
 //! The tracker `pair`, judged by an ftrace instance that runs beside it, and by system calls that the test makes itself, so that it knows what
 //! can be paired and what cannot.
 
+use rtscope_analyze::explain::CauseKind;
 use rtscope_analyze::summary::UnmatchedEvents;
 use rtscope_event::{End, EventSpan, FieldValue, LateResponse, SpanEvent, Tracker};
 use rtscope_kernel::tracefs::Tracefs;
@@ -167,6 +168,11 @@ fn root_what_is_not_paired_is_counted_by_cause_and_what_hangs_is_told() {
     assert_eq!(ended, [9], "7 began again, and was in time: {late:?}");
     let pending: Vec<u64> = of_end(End::Pending).map(|late| number(&events(late).from, "who")).collect();
     assert_eq!(pending, [11], "{late:?}");
+    // In which thread it would have ended is not known: so nothing is blamed.
+    let explained = said.explanations().expect("of its own type");
+    let open = explained.iter().find(|one| one.end == End::Pending).expect("it is explained");
+    let blamed = open.culprit.as_ref().map(|culprit| culprit.kind);
+    assert_eq!((open.unknown_ns, blamed), (open.response_ns, Some(CauseKind::Unknown)), "{open:?}");
     let report = said.report().expect("one");
     assert_eq!((report.counters.seen, report.counters.late, report.pending), (3, 2, 1), "{report:?}");
     let between = report.between.expect("of two events");
