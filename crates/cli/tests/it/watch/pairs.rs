@@ -4,7 +4,7 @@
 
 use rtscope_analyze::explain::CauseKind;
 use rtscope_analyze::summary::UnmatchedEvents;
-use rtscope_event::{End, EventSpan, FieldValue, LateResponse, SpanEvent, Tracker};
+use rtscope_event::{End, EventSpan, FieldValue, LateResponse, LossCause, SpanEvent, Tracker};
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
@@ -121,7 +121,9 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
     assert_eq!(found.keys().filter(known).count(), found.len(), "{:?}", found.keys());
     let report = said.report().expect("one");
     assert_eq!(report.counters.seen, late.len() as u64, "each once: {report:?}");
-    assert!(report.losses.iter().all(|loss| loss.count == Some(0)), "{:?}", report.losses);
+    // Switches that this host hides are none of these events.
+    let mut lost = report.losses.iter().filter(|loss| loss.cause != LossCause::Gap);
+    assert!(lost.all(|loss| loss.count == Some(0)), "{:?}", report.losses);
 }
 
 /// System calls that hardly anybody makes, with a number that the kernel does not take.
