@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 10
+#define RTS_ABI_VERSION 11
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -460,6 +460,8 @@ struct rts_config {
 	rts_u8 waits[RTS_SYSCALLS];
 	/* By system call number: which instances of RTS_TRACKER_SYSCALL follow it, bit 1 << index. */
 	rts_u8 call_instances[RTS_SYSCALLS];
+	/* RTS_TRACKER_PAIR: the tracepoint that begins a pair, and the one that ends it. */
+	struct rts_pair_side pair[2];
 };
 
 /* ---- statistics, one per CPU and instance --------------------------------------------------------------------- */
@@ -491,6 +493,10 @@ struct rts_stats {
 	rts_u64 uncounted;	 /* of `seen`, those that no struct rts_thread_count has */
 	rts_u64 abandoned;	 /* cycles given up, since the wait that they began with did not come back */
 	rts_u64 unended;	 /* block requests whose end the kernel did not report: their place was used again */
+	rts_u64 begun_again;	 /* RTS_TRACKER_PAIR: first events after which another one with the same key came */
+	rts_u64 without_begin;	 /* second events without a first */
+	rts_u64 pairs_full;	 /* first events that found no place: the table was full */
+	rts_u64 pairs_failed;	 /* events that could not be paired since another CPU changed their entry */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
 };
 
@@ -550,7 +556,9 @@ RTS_ASSERT_SIZE(struct rts_signal_generate, 24);
 RTS_ASSERT_SIZE(struct rts_step, 16);
 RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
-RTS_ASSERT_SIZE(struct rts_late, 408);
+RTS_ASSERT_SIZE(struct rts_pair_side, 16);
+RTS_ASSERT_SIZE(struct rts_pair, 200);
+RTS_ASSERT_SIZE(struct rts_late, 664);
 RTS_ASSERT_SIZE(struct rts_interval, 352);
 RTS_ASSERT_SIZE(struct rts_request, 368);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);

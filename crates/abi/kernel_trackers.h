@@ -24,6 +24,7 @@ enum rts_origin_kind {
 	RTS_ORIGIN_RESCHED =
 		10, /* origin_ns is when the CPU was asked to take another task; id is the tid of the one it then took */
 	RTS_ORIGIN_IRQS_OFF = 11, /* origin_ns is when a sample was due; id 0 */
+	RTS_ORIGIN_EVENT = 12, /* origin_ns is the first event of a pair; id is the tid of the task that was current */
 };
 
 /* A step is the time until the event that ends it, since the step before ended. Steps add up to the response. */
@@ -50,6 +51,7 @@ enum rts_step_kind {
 	RTS_STEP_NOT_PREEMPTED =
 		19,		/* the CPU was asked to take another task -> the switch. id: tid of the one that left */
 	RTS_STEP_IRQS_OFF = 20, /* a sample was due -> it came. id: tid of the current task */
+	RTS_STEP_INTERVAL = 21, /* the first event of a pair -> the second. id: tid of the task that was current then */
 };
 
 struct rts_step {
@@ -99,6 +101,7 @@ enum rts_end {
 	RTS_END_COMPLETED = 8, /* the device has done with the request */
 	RTS_END_SWITCHED = 9,  /* the CPU has taken another task */
 	RTS_END_IRQS_ON = 10,  /* interrupts came through again */
+	RTS_END_EVENT = 11,    /* the second event of a pair */
 };
 
 /* ---- trackers ------------------------------------------------------------------------------------------------ */
@@ -115,6 +118,7 @@ enum rts_tracker {
 	RTS_TRACKER_BLOCK = 8,	    /* a block request is made -> it is completed */
 	RTS_TRACKER_PREEMPTOFF = 9, /* a CPU is asked to take another task -> it does */
 	RTS_TRACKER_IRQOFF = 10,    /* a sample is due -> interrupts let it through */
+	RTS_TRACKER_PAIR = 11,	    /* a tracepoint -> another one with the same key */
 	RTS_TRACKERS
 };
 
@@ -136,6 +140,49 @@ enum rts_lock_flags {
 
 #define RTS_LATE_VALUES 10
 
+/* ---- pairs of tracepoints -------------------------------------------------------------------------------------- */
+
+/* Parts of a key, and bytes of an event that are kept. */
+#define RTS_PAIR_PARTS 3
+#define RTS_PAIR_BYTES 128
+/* Where in rts_late.values: the process of the first event's task, its name (two words), the key. */
+#define RTS_PAIR_VALUE_PID 0
+#define RTS_PAIR_VALUE_COMM 1
+#define RTS_PAIR_VALUE_KEY 3
+
+enum rts_pair_part_kind {
+	RTS_PAIR_NOTHING = 0, /* the key has no further part: 0 */
+	RTS_PAIR_UNSIGNED = 1,
+	RTS_PAIR_SIGNED = 2,
+	RTS_PAIR_TID = 3, /* of the current task, as are the next */
+	RTS_PAIR_PID = 4,
+	RTS_PAIR_CPU = 5,
+};
+
+/* A part of a key: a field, by its place in the event's record, or what is known of the moment. */
+struct rts_pair_part {
+	rts_u16 offset;
+	rts_u8 size; /* 1, 2, 4 or 8 */
+	rts_u8 kind; /* enum rts_pair_part_kind */
+};
+
+/* One of the two tracepoints. */
+struct rts_pair_side {
+	struct rts_pair_part key[RTS_PAIR_PARTS];
+	rts_u32 bytes; /* of its record, that are kept: at most RTS_PAIR_BYTES */
+};
+
+/* A first event that waits for its second. Written from the beginning to the end, so that a reader can tell whether it is whole. */
+struct rts_pair {
+	rts_u64 begin_ns; /* first */
+	rts_u64 key[RTS_PAIR_PARTS];
+	rts_u64 comm[2];
+	rts_u32 tid, pid, cpu;
+	rts_u32 targets; /* the instances of which its task was a target */
+	rts_u8 record[RTS_PAIR_BYTES];
+	rts_u64 check_ns; /* as begin_ns; last */
+};
+
 /* A detection: an instance's full report, in the per-CPU ring of detections. */
 struct rts_late {
 	rts_u64 sequence; /* per CPU, from 1, stored last: a slot is valid when sequence == position + 1 */
@@ -152,11 +199,13 @@ struct rts_late {
 	char comm[RTS_COMM_LEN];
 	/*
 	 * As in struct rts_interval or rts_request, and what the call, the lock or the device returned. Of RTS_TRACKER_PREEMPTOFF and RTS_TRACKER_IRQOFF
-	 * the return addresses of the kernel where it ended, innermost first, up to a 0. Of other trackers 0.
+	 * the return addresses of the kernel where it ended, innermost first, up to a 0. Of RTS_TRACKER_PAIR: RTS_PAIR_VALUE_... Of other trackers 0.
 	 */
 	rts_u64 values[RTS_LATE_VALUES];
 	rts_s64 result;
 	struct rts_chain chain;
+	/* Of RTS_TRACKER_PAIR: both events, as far as rts_pair_side.bytes says. Of others what was there before. */
+	rts_u8 records[2][RTS_PAIR_BYTES];
 };
 
 /* How far what a tracker of intervals follows is. EARLY: woken before it left its CPU, it seems. RUNNING: it ends on a CPU. */

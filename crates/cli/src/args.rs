@@ -131,6 +131,9 @@ pub enum WatchCommand {
     /// Sample each CPU, and report where interrupts were off for longer, by how late a sample comes
     #[command(after_help = IRQOFF_EXAMPLES)]
     Irqoff(Box<IrqoffOptions>),
+    /// Follow any two events that belong together by a key: tracepoints of the kernel, in the kernel, or events of programs
+    #[command(after_help = PAIR_EXAMPLES)]
+    Pair(Box<PairOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -233,6 +236,25 @@ It begins where the kernel asks (sched_set_need_resched_tp, Linux 6.16); before 
 of a real-time task asks. Time that a hypervisor takes is in it. What is long differs by kernel: one that is not preempted at all (preempt=none) goes on to the end
 of a system call, or to the next place that asks. Requests that may wait for the next tick
 (preempt=lazy) and CPUs that are idle are left out."
+);
+
+const PAIR_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope watch pair --from sched:sched_process_fork --to sched:sched_process_exec \\
+      --key child_pid=pid --threshold 5ms
+      Each process that takes longer from its fork to its exec, with the fields of both events.
+  rtscope watch pair --from irq:softirq_raise --to irq:softirq_entry --key cpu,vec --threshold 1ms
+      Softirqs that wait, by CPU and vector.
+  rtscope watch pair --from engine:order_in --to engine:order_out --key id --threshold 2ms
+      Two events of instrumented programs (as watch response --from --to --by).
+
+A key is of integers of 1 to 8 bytes, and of tid, pid (the process) and cpu, which every event has; a
+field of such a name comes first. --task, --pid and --tid ask for the thread of the second event. Of
+several beginnings with one key the last holds. At most 32768 wait at once.
+
+Tracepoints are followed by eBPF programs of the classic kind, which can read any of them. An event
+in an interrupt that comes while such a program runs on that CPU is skipped; Linux 6.7 and newer count
+that, and it is reported as lost."
 );
 
 const IRQOFF_EXAMPLES: &str = help!(
@@ -389,6 +411,23 @@ pub struct SyscallOptions {
     /// semaphores]
     #[arg(long, value_name = "CALLS", value_delimiter = ',')]
     pub calls: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PairOptions {
+    #[command(flatten)]
+    pub watch: WatchOptions,
+    /// The event with which the time begins: a tracepoint (SYSTEM:EVENT), or an event of instrumented programs (PROVIDER:EVENT, with *
+    /// and ?)
+    #[arg(long, value_name = "EVENT")]
+    pub from: String,
+    /// The event that ends it; both are tracepoints, or both are of programs
+    #[arg(long, value_name = "EVENT")]
+    pub to: String,
+    /// The fields that have to be the same in both: FIELD, or FIELD=FIELD where it has two names, up to three with commas between
+    /// [default: the thread]
+    #[arg(long, value_name = "FIELD")]
+    pub key: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Block(options)) => watch::tracker(Tracker::Block, *options),
         Command::Watch(WatchCommand::Preemptoff(options)) => watch::tracker(Tracker::Preemptoff, *options),
         Command::Watch(WatchCommand::Irqoff(options)) => watch::irqs_off(*options),
+        Command::Watch(WatchCommand::Pair(options)) => watch::pairs(*options),
         Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),

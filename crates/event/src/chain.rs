@@ -33,13 +33,13 @@ pub enum OriginKind {
     Resched,
     /// A sample of a CPU was due.
     IrqsOff,
-    /// An event of a program; the chain begins at the event's time. The kernel's side does not know of it.
+    /// An event of a program, or a tracepoint; the chain begins at the event's time.
     Event,
 }
 
 impl OriginKind {
     /// Every kind that the kernel's trackers know, in the order of `enum rts_origin_kind` (where 0 is none).
-    pub const ALL: [OriginKind; 11] = [
+    pub const ALL: [OriginKind; 12] = [
         OriginKind::Timer,
         OriginKind::Irq,
         OriginKind::Vector,
@@ -51,6 +51,7 @@ impl OriginKind {
         OriginKind::Block,
         OriginKind::Resched,
         OriginKind::IrqsOff,
+        OriginKind::Event,
     ];
 
     /// Those with which a response may begin.
@@ -82,11 +83,10 @@ impl OriginKind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// The number in `enum rts_origin_kind`; 0 for what the tracker does not follow.
+    /// The number in `enum rts_origin_kind`.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
-            OriginKind::Event => 0,
             OriginKind::Timer => 1,
             OriginKind::Irq => 2,
             OriginKind::Vector => 3,
@@ -98,6 +98,7 @@ impl OriginKind {
             OriginKind::Block => 9,
             OriginKind::Resched => 10,
             OriginKind::IrqsOff => 11,
+            OriginKind::Event => 12,
         }
     }
 }
@@ -174,13 +175,13 @@ pub enum StepKind {
     NotPreempted,
     /// An interrupt was due and did not come through. Id: the tid of the task that was current.
     IrqsOff,
-    /// Between two events of a program; what its thread did is in the recording. Id: its tid.
+    /// Between two events; what the thread did is in the recording. Id: its tid.
     Interval,
 }
 
 impl StepKind {
     /// Every kind that the tracker reports, in the order of `enum rts_step_kind` (which starts at 1).
-    pub const ALL: [StepKind; 20] = [
+    pub const ALL: [StepKind; 21] = [
         StepKind::TimerSlack,
         StepKind::TimerLateness,
         StepKind::TimerInterrupt,
@@ -201,6 +202,7 @@ impl StepKind {
         StepKind::Device,
         StepKind::NotPreempted,
         StepKind::IrqsOff,
+        StepKind::Interval,
     ];
 
     /// In words.
@@ -314,13 +316,13 @@ pub enum End {
     IrqsOn,
     /// It had not ended when it was looked at: by the timeout, or when the watch ended.
     Pending,
-    /// A program said so, by an event.
+    /// An event of a program said so, or a tracepoint.
     Event,
 }
 
 impl End {
     /// Every end that the tracker reports, in the order of `enum rts_end` (which starts at 1).
-    pub const ALL: [End; 10] = [
+    pub const ALL: [End; 11] = [
         End::Running,
         End::Blocked,
         End::Rewoken,
@@ -331,6 +333,7 @@ impl End {
         End::Completed,
         End::Switched,
         End::IrqsOn,
+        End::Event,
     ];
 
     /// In one word.
@@ -366,6 +369,7 @@ impl End {
             8 => Some(End::Completed),
             9 => Some(End::Switched),
             10 => Some(End::IrqsOn),
+            11 => Some(End::Event),
             _ => None,
         }
     }
@@ -374,7 +378,7 @@ impl End {
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
-            End::Event | End::Pending => 0,
+            End::Pending => 0,
             End::Running => 1,
             End::Blocked => 2,
             End::Rewoken => 3,
@@ -385,6 +389,7 @@ impl End {
             End::Completed => 8,
             End::Switched => 9,
             End::IrqsOn => 10,
+            End::Event => 11,
         }
     }
 }
@@ -443,7 +448,8 @@ pub struct LateResponse {
     pub snapshot: Option<u64>,
     /// From where to where, step by step.
     pub chain: Chain,
-    /// The two events of a program between which the time passed, where it was not the tracker that measured it.
+    /// The two events between which the time passed, of a program or of the tracker `pair`. Of one that has not ended, the second is the one that is
+    /// waited for, at the time of the look.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub events: Option<Box<EventSpan>>,
     /// The system call, of the tracker of those.

@@ -28,11 +28,13 @@ pub enum Tracker {
     Preemptoff,
     /// From where a sample is due until interrupts let it through.
     Irqoff,
+    /// From one tracepoint to another one with the same key.
+    Pair,
 }
 
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
-    pub const ALL: [Tracker; 10] = [
+    pub const ALL: [Tracker; 11] = [
         Tracker::Response,
         Tracker::Wakeup,
         Tracker::Offcpu,
@@ -43,6 +45,7 @@ impl Tracker {
         Tracker::Block,
         Tracker::Preemptoff,
         Tracker::Irqoff,
+        Tracker::Pair,
     ];
 
     /// As commands and traces have it.
@@ -59,6 +62,7 @@ impl Tracker {
             Tracker::Block => "block",
             Tracker::Preemptoff => "preemptoff",
             Tracker::Irqoff => "irqoff",
+            Tracker::Pair => "pair",
         }
     }
 
@@ -82,6 +86,7 @@ impl Tracker {
             Tracker::Block => 8,
             Tracker::Preemptoff => 9,
             Tracker::Irqoff => 10,
+            Tracker::Pair => 11,
         }
     }
 
@@ -94,7 +99,7 @@ impl Tracker {
     /// Whether what it follows can be seen while it is under way: it may hang.
     #[must_use]
     pub fn is_seen_pending(self) -> bool {
-        self.is_of_intervals() || self == Tracker::Block
+        self.is_of_intervals() || matches!(self, Tracker::Block | Tracker::Pair)
     }
 
     /// Whether it follows what a CPU does, whichever task it interrupts; a target then is a task that is interrupted.
@@ -112,6 +117,6 @@ impl Tracker {
     /// Whether it follows, where no target is named, whatever there is, and not only what tasks of user space do.
     #[must_use]
     pub fn is_of_all(self) -> bool {
-        self.is_of_cpus() || self == Tracker::Block
+        self.is_of_cpus() || matches!(self, Tracker::Block | Tracker::Pair)
     }
 }

@@ -12,6 +12,7 @@
 #include "hooks/calls.bpf.h"
 #include "hooks/contention.bpf.h"
 #include "hooks/irq.bpf.h"
+#include "hooks/pair.bpf.h"
 #include "hooks/preemption.bpf.h"
 #include "hooks/process.bpf.h"
 #include "hooks/samples.bpf.h"

@@ -9,14 +9,15 @@ mod instances;
 mod intervals;
 mod leaving;
 mod maps;
+mod pairs;
 mod samples;
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
-    BLOCK_START, DUMP_TASKS, NEED_RESCHED, NMI_PROGRAM, PROGRAMS, ProgramSpec, RESCHED_ASKED, RESCHED_WOKEN,
-    SAMPLE, TEST_PROGRAM, is_for_benchmarks, is_for_blocks, is_for_calls, is_for_expiry, is_for_locks,
-    is_for_streams, is_for_tests,
+    BLOCK_START, DUMP_TASKS, NEED_RESCHED, NMI_PROGRAM, PAIRS, PROGRAMS, ProgramSpec, RESCHED_ASKED,
+    RESCHED_WOKEN, SAMPLE, TEST_PROGRAM, is_for_benchmarks, is_for_blocks, is_for_calls, is_for_expiry,
+    is_for_locks, is_for_streams, is_for_tests,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -25,6 +26,7 @@ pub use intervals::OpenIntervals;
 use leaving::HeldPages;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use maps::{TASK_WAYS, size_maps, task_sets};
+pub use pairs::{KeyPart, PairSide, TracepointPair};
 use rtscope_abi as abi;
 use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};
@@ -118,6 +120,8 @@ pub enum Follows {
     Blocks,
     /// From where a CPU is asked to take another task until it does.
     PreemptOff,
+    /// From one tracepoint to another one. One instance at most.
+    Pair(Box<TracepointPair>),
     /// How late samples come that are this many nanoseconds apart. All instances have the shortest time of them.
     IrqOff(u64),
 }
@@ -137,6 +141,7 @@ impl Follows {
             Follows::Blocks => Tracker::Block,
             Follows::PreemptOff => Tracker::Preemptoff,
             Follows::IrqOff(_) => Tracker::Irqoff,
+            Follows::Pair(_) => Tracker::Pair,
         }
     }
 }
@@ -237,6 +242,8 @@ pub struct EbpfPrograms {
     started_ns: MonotonicNs,
     /// The time between two samples.
     sample_ns: u64,
+    /// What the tracker `pair` is to be attached to.
+    pair: Option<TracepointPair>,
     /// At the end. Dropped last: it waits for the maps to be gone.
     pages: HeldPages,
 }
@@ -326,6 +333,7 @@ impl EbpfPrograms {
             absent,
             started_ns: MonotonicNs(0),
             sample_ns: instances::sample_ns(&config.trackers),
+            pair: pairs::of(&config.trackers)?.cloned(),
             pages: HeldPages::default(),
         })
     }
@@ -345,8 +353,7 @@ impl EbpfPrograms {
                 self.links.extend(samples::attach(&program, self.sample_ns, &log)?);
                 continue;
             }
-            let link = program
-                .attach()
+            let link = pairs::attach(&program, &name, self.pair.as_ref())
                 .map_err(|error| bpf(&format!("attaching the eBPF program {name}"), error, &log.take()))?;
             if name == DUMP_TASKS {
                 self.dump = Some(link);
@@ -552,6 +559,7 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
                 tracks(Tracker::Block) && (name != BLOCK_START || tracepoints.has(BLOCK_START))
             }
             None if name == SAMPLE => tracks(Tracker::Irqoff),
+            None if PAIRS.contains(&&*name) => tracks(Tracker::Pair),
             None if RESCHED_ASKED.contains(&&*name) => {
                 tracks(Tracker::Preemptoff) && tracepoints.has(NEED_RESCHED)
             }

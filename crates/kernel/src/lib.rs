@@ -24,8 +24,8 @@ pub mod tracefs;
 mod waits;
 
 pub use ebpf::{
-    EbpfConfig, EbpfPrograms, Error, Follows, Memory, OpenIntervals, OriginFilter, RecorderConfig,
-    ResponseConfig, SnapshotConfig, StreamConfig, Target, TrackerConfig,
+    EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals, OriginFilter, PairSide,
+    RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target, TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -62,6 +62,8 @@ pub(crate) const NEED_RESCHED: &str = "sched_set_need_resched_tp";
 pub(crate) const RESCHED_ASKED: [&str; 2] = ["resched_asked", "resched_over"];
 /// See [`RESCHED_ASKED`].
 pub(crate) const RESCHED_WOKEN: [&str; 1] = ["resched_woken"];
+/// The eBPF programs of the tracker `pair`: the second event's is first, so that an event that is both ends one pair before it begins the next.
+pub(crate) const PAIRS: [&str; 2] = ["pair_ends", "pair_begins"];
 /// The eBPF program of the tracker `irqoff`, for the event `cpu-clock` of each CPU.
 pub(crate) const SAMPLE: &str = "irqoff_sample";
 

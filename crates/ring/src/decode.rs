@@ -5,9 +5,9 @@
 use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
-    BlockOperation, BlockRequest, CallArgument, Chain, Comm, CpuId, End, Event, EventKind, LateResponse,
-    LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid, Priority, Section, Step, StepKind,
-    SystemCall, Tid, Tracker, WaitKind,
+    BlockOperation, BlockRequest, CallArgument, Chain, Comm, CpuId, End, Event, EventKind, EventSpan,
+    FieldValue, LateResponse, LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid,
+    Priority, Section, SpanEvent, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -76,16 +76,24 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
     let tracker = Tracker::from_number(at!(byte, f, rts_late.tracker))?;
     let chain = chain(Fields(&raw.words()[chain_at..]))?;
     let values = values(f, offset_of!(abi::rts_late, values));
+    let end_ns = MonotonicNs(at!(u64, f, rts_late.end_ns));
+    let (tid, cpu) = (at!(tid, f, rts_late.tid), CpuId(u32::from(at!(u16, f, rts_late.cpu))));
+    let events = (tracker == Tracker::Pair).then(|| {
+        let records = offset_of!(abi::rts_late, records);
+        let from = pair_event(Tid(chain.origin.id), chain.origin.cpu, chain.origin.time_ns, f, records);
+        let to = pair_event(tid, cpu, end_ns, f, records + PAIR_BYTES);
+        Box::new(EventSpan { from, to, noticed_after_ns: 0 })
+    });
     let result = Some(at!(u64, f, rts_late.result) as i64);
     Some(LateResponse {
         tracker,
         instance: at!(byte, f, rts_late.instance),
         sequence: at!(u64, f, rts_late.sequence),
-        cpu: CpuId(u32::from(at!(u16, f, rts_late.cpu))),
-        end_ns: MonotonicNs(at!(u64, f, rts_late.end_ns)),
+        cpu,
+        end_ns,
         end: End::from_number(at!(byte, f, rts_late.end))?,
         threshold_ns: at!(u64, f, rts_late.threshold_ns),
-        tid: at!(tid, f, rts_late.tid),
+        tid,
         pid: at!(pid, f, rts_late.pid),
         prio: at!(prio, f, rts_late.prio),
         comm: at!(comm, f, rts_late.comm),
@@ -95,11 +103,12 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         block: (tracker == Tracker::Block).then(|| Box::new(block_request(&values, result))),
         section: tracker.is_of_sections().then(|| Box::new(section(&values, result))),
         chain,
-        events: None,
+        events,
     })
 }
 
 const VALUES: usize = abi::RTS_LATE_VALUES as usize;
+const PAIR_BYTES: usize = abi::RTS_PAIR_BYTES as usize;
 
 /// Those of `struct rts_late` and `struct rts_interval`, which the tracker gives a meaning.
 fn values(f: Fields<'_>, at: usize) -> [u64; VALUES] {
@@ -149,6 +158,50 @@ fn section(values: &[u64; VALUES], resolution: Option<i64>) -> Section {
         stack: stack.map(|address| format!("{address:#x}")).collect(),
         resolution_ns: resolution.and_then(|ns| u64::try_from(ns).ok()).filter(|ns| *ns > 0),
     }
+}
+
+/// An event of a pair. Its name and its fields, whoever knows the tracepoint can say: until then it has its record, in hex, as a field without a
+/// name.
+fn pair_event(tid: Tid, cpu: CpuId, time_ns: MonotonicNs, f: Fields<'_>, at: usize) -> SpanEvent {
+    let hex: String = (0..PAIR_BYTES).map(|place| format!("{:02x}", f.byte(at + place))).collect();
+    let fields = [(String::new(), FieldValue::Text(hex))].into();
+    SpanEvent { event: String::new(), time_ns, tid, cpu: Some(cpu), fields }
+}
+
+/// A first event of a pair whose second had not come by `now`, where its task was a target. `words` are those of a `struct rts_pair`.
+#[must_use]
+pub fn pending_pair(words: &[u64], now: MonotonicNs) -> Option<LateResponse> {
+    let f = Fields(words);
+    let begin_ns = MonotonicNs(at!(u64, f, rts_pair.begin_ns));
+    if at!(u32, f, rts_pair.targets) == 0 || at!(u64, f, rts_pair.check_ns) != begin_ns.0 {
+        return None;
+    }
+    let (tid, cpu) = (at!(tid, f, rts_pair.tid), CpuId(at!(u32, f, rts_pair.cpu)));
+    let from = pair_event(tid, cpu, begin_ns, f, offset_of!(abi::rts_pair, record));
+    let to = SpanEvent { event: String::new(), time_ns: now, tid, cpu: None, fields: Default::default() };
+    let origin = Origin { kind: OriginKind::Event, id: tid.0, cpu, time_ns: begin_ns };
+    let duration_ns = now.since(begin_ns);
+    let steps = vec![Step { kind: StepKind::Interval, id: tid.0, cpu, duration_ns, wait: WaitKind::None }];
+    Some(LateResponse {
+        tracker: Tracker::Pair,
+        instance: 0,
+        sequence: 0,
+        cpu,
+        end_ns: now,
+        end: End::Pending,
+        threshold_ns: 0,
+        tid,
+        pid: at!(pid, f, rts_pair.pid),
+        prio: Priority(120),
+        comm: at!(comm, f, rts_pair.comm),
+        snapshot: None,
+        chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
+        events: Some(Box::new(EventSpan { from, to, noticed_after_ns: 0 })),
+        call: None,
+        lock: None,
+        block: None,
+        section: None,
+    })
 }
 
 /// What a tracker of intervals follows in a task, and has not ended by `now`: a report of it, as far as the tracker knows. The chain has the time

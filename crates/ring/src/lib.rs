@@ -28,7 +28,7 @@ mod syscall;
 
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
-pub use decode::{decode, late_response, pending, pending_request};
+pub use decode::{decode, late_response, pending, pending_pair, pending_request};
 pub use expiry::{Expiry, TimerInterrupt};
 pub use late::{LateResponseRings, RawLateResponse};
 pub use record::{Slot, first_record};

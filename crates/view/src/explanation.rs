@@ -4,7 +4,7 @@
 use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
 use crate::label::{actor_label, clean, label_of, short_thread, thread_label};
-use crate::late::{end_words, event_words, on_cpu, tracker_noun};
+use crate::late::{end_words, event_words, fields_text, on_cpu, tracker_noun};
 use crate::lock::{callers_line, ended_label, function, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
@@ -69,7 +69,15 @@ pub fn explanation_text(explanation: &Explanation, style: Style) -> String {
 /// From where to where, in words.
 fn from_where(explanation: &Explanation) -> String {
     if let Some(events) = &explanation.events {
-        return format!("from {} to {}", event_words(&events.from, &events.to), events.to.event);
+        let to = match explanation.end {
+            End::Pending => format!("{}, which had not come when the watch ended", events.to.event),
+            _ => format!("{}{}", events.to.event, fields_text(&events.to)),
+        };
+        return format!(
+            "from {}{} to {to}",
+            event_words(&events.from, &events.to),
+            fields_text(&events.from)
+        );
     }
     let origin = explanation.origin.actor.as_ref().map_or_else(|| "unknown origin".to_owned(), actor_label);
     match explanation.tracker {
@@ -90,6 +98,8 @@ fn from_where(explanation: &Explanation) -> String {
             Some(ns) => format!("at least; {} more at most", duration_text(ns)),
             None => String::new(),
         },
+        // It has its events, above.
+        Tracker::Pair => String::new(),
         Tracker::Irq | Tracker::Softirq if explanation.thread.tid == Tid(0) => "the CPU was idle".to_owned(),
         Tracker::Irq | Tracker::Softirq => format!("{} was interrupted", thread_label(&explanation.thread)),
         Tracker::Lock => match &explanation.lock {

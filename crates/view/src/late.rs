@@ -4,14 +4,14 @@
 use crate::WallClock;
 use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
-use crate::label::origin_label;
+use crate::label::{clean, origin_label};
 use crate::lock::{ended_label, function, lock_label};
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
 use rtscope_event::{
-    CpuId, End, EventSpan, LateResponse, Names, Origin, OriginKind, SpanEvent, Step, StepKind, Stuck,
-    Tracker, softirq_name,
+    CpuId, End, EventSpan, FieldValue, LateResponse, Names, Origin, OriginKind, SpanEvent, Step, StepKind,
+    Stuck, Tracker, softirq_name,
 };
 
 /// `23:41:07.123456 LATE control-loop/1234 on cpu 1: 3.412 ms > 500 us, timer -> blocked, mostly wakeup 3.105 ms
@@ -33,6 +33,14 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         return handler_line(late, names, &time, &mostly, style);
     }
     let (from, to, mostly) = match &late.events {
+        Some(events) if late.tracker == Tracker::Pair => {
+            let from = format!("{}{}", event_words(&events.from, &events.to), fields_text(&events.from));
+            let to = match late.end {
+                End::Pending => end_words(late.end).to_owned(),
+                _ => format!("{}{}", events.to.event, fields_text(&events.to)),
+            };
+            (from, to, String::new())
+        }
         Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
         None if late.block.is_some() => {
             let block = late.block.as_deref();
@@ -129,6 +137,7 @@ pub fn stuck_text(stuck: &Stuck, names: &Names, clock: Option<&WallClock>, style
 pub(crate) fn operation_text(operation: &Stuck, names: &Names, style: Style) -> String {
     let late = &operation.late;
     let what = match (&late.call, &late.lock) {
+        _ if late.events.is_some() => late.events.as_deref().map(waiting_words).unwrap_or_default(),
         (Some(call), _) => call_label(call),
         (None, Some(lock)) => lock_label(lock),
         (None, None) if late.tracker == Tracker::Wakeup => {
@@ -137,7 +146,8 @@ pub(crate) fn operation_text(operation: &Stuck, names: &Names, style: Style) -> 
         (None, None) if late.block.is_some() => late.block.as_deref().map(block_label).unwrap_or_default(),
         (None, None) => "off its CPU".to_owned(),
     };
-    let now = late.chain.steps.last().map_or(String::new(), |step| {
+    let waits = late.chain.steps.last().filter(|step| step.kind != StepKind::Interval);
+    let now = waits.map_or(String::new(), |step| {
         let state = match step.kind {
             StepKind::Wait => step_words(step),
             StepKind::Wakeup | StepKind::Preempted => "waiting for a CPU".to_owned(),
@@ -176,6 +186,7 @@ fn tracker_word(tracker: Tracker) -> &'static str {
         Tracker::Block => " block",
         Tracker::Preemptoff => " preemptoff",
         Tracker::Irqoff => " irqoff",
+        Tracker::Pair => " pair",
     }
 }
 
@@ -192,6 +203,7 @@ pub(crate) fn tracker_noun(tracker: Tracker) -> &'static str {
         Tracker::Block => "block request",
         Tracker::Preemptoff => "wait for a CPU to be given away",
         Tracker::Irqoff => "section with interrupts off",
+        Tracker::Pair => "interval",
     }
 }
 
@@ -208,6 +220,7 @@ pub(crate) fn tracker_nouns(tracker: Tracker) -> &'static str {
         Tracker::Block => "block requests",
         Tracker::Preemptoff => "waits for a CPU to be given away",
         Tracker::Irqoff => "samples",
+        Tracker::Pair => "intervals",
     }
 }
 
@@ -225,6 +238,31 @@ pub(crate) fn event_words(from: &SpanEvent, to: &SpanEvent) -> String {
         true => from.event.clone(),
         false => format!("{} (thread {})", from.event, from.tid),
     }
+}
+
+/// Of a pair whose second event has not come.
+fn waiting_words(events: &EventSpan) -> String {
+    format!("from {}{}, no {} yet", events.from.event, fields_text(&events.from), events.to.event)
+}
+
+/// ` (child_pid: 12, child_comm: \"sh\")`, those that are numbers and texts.
+pub(crate) fn fields_text(event: &SpanEvent) -> String {
+    let shown = event.fields.iter().filter_map(|(name, value)| {
+        let value = match value {
+            FieldValue::Unsigned(number) => number.to_string(),
+            FieldValue::Signed(number) => number.to_string(),
+            FieldValue::Float(number) => number.0.to_string(),
+            FieldValue::Text(text) => format!("{text:?}"),
+            FieldValue::Enumeration { value, labels } => match labels.first() {
+                Some(label) => label.clone(),
+                None => value.to_string(),
+            },
+            FieldValue::Other(()) => return None,
+        };
+        Some(clean(&format!("{name}: {value}")))
+    });
+    let shown: Vec<String> = shown.collect();
+    if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) }
 }
 
 /// How a response ended.

@@ -9,7 +9,7 @@ use crate::units::{count_text, counted, duration_text, share_text};
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
 use rtscope_analyze::own::OwnCost;
 use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary};
-use rtscope_event::{OriginKind, StepKind, Tid};
+use rtscope_event::{OriginKind, StepKind, Tid, Tracker};
 
 const BAR: usize = 40;
 /// Groups shown before the rest is counted.
@@ -27,6 +27,11 @@ pub fn summary_text(report: &Report, style: Style) -> String {
     }
     text.push_str(&groups_text(report, style));
     match &report.between {
+        // The kernel's side counts by thread as other trackers do.
+        Some(between) if report.tracker == Tracker::Pair => {
+            text.push_str(&threads_text(report, style));
+            text.push_str(&not_paired_text(between, style));
+        }
         Some(between) => text.push_str(&between_text(between, style)),
         None => text.push_str(&threads_text(report, style)),
     }
@@ -326,6 +331,19 @@ fn between_text(between: &SpanSummary, style: Style) -> String {
             rest.len()
         ));
     }
+    text.push_str(&not_paired_text(between, style));
+    if let Some(noticed) = &between.noticed {
+        text.push_str(&format!(
+            "noticed after: mean {}, at most {}\n",
+            duration_text(noticed.mean_ns),
+            duration_text(noticed.max_ns)
+        ));
+    }
+    text
+}
+
+/// Events that have no counterpart.
+fn not_paired_text(between: &SpanSummary, style: Style) -> String {
     let unmatched = &between.unmatched;
     let causes = [
         (unmatched.without_begin, "ends without a beginning"),
@@ -338,15 +356,7 @@ fn between_text(between: &SpanSummary, style: Style) -> String {
     let causes = causes.iter().filter(|(count, _)| *count > 0);
     let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {}", count_text(*count))).collect();
     let unpaired = if causes.is_empty() { "nothing".to_owned() } else { causes.join("; ") };
-    text.push_str(&style.wrap(&format!("not paired: {unpaired}"), 0, 4));
-    if let Some(noticed) = &between.noticed {
-        text.push_str(&format!(
-            "noticed after: mean {}, at most {}\n",
-            duration_text(noticed.mean_ns),
-            duration_text(noticed.max_ns)
-        ));
-    }
-    text
+    style.wrap(&format!("not paired: {unpaired}"), 0, 4)
 }
 
 /// What rtscope itself had to do with it.

@@ -49,6 +49,8 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
             (Tracker::Block, _) => format!("block requests, limit {limit}"),
             (Tracker::Preemptoff, _) => format!("CPUs that are not given away, limit {limit}"),
             (Tracker::Irqoff, _) => format!("interrupts off, limit {limit}"),
+            (Tracker::Pair, Some(pair)) => format!("the time '{pair}', limit {limit}"),
+            (Tracker::Pair, None) => format!("pairs of tracepoints, limit {limit}"),
             (Tracker::Softirq, _) => format!("softirqs from raise to exit, limit {limit}"),
         }
     };

@@ -7,7 +7,7 @@
 
 use super::wait::Doing;
 use super::{Explainer, PlacedStep, place_steps};
-use rtscope_event::{EventKind, LateResponse, MonotonicNs, Step, StepKind, Tid, WaitKind};
+use rtscope_event::{End, EventKind, LateResponse, MonotonicNs, Step, StepKind, Tid, WaitKind};
 
 /// Steps that are shown one by one; the rest is one entry.
 const STEPS_MAX: usize = 30;
@@ -16,9 +16,10 @@ impl Explainer<'_> {
     /// The steps of a late response; those of an interval are found in the recording.
     pub(super) fn placed<'b>(&self, late: &'b LateResponse) -> Vec<PlacedStep<'b>> {
         let steps = place_steps(late).into_iter();
-        steps
-            .flat_map(|at| if at.step.kind == StepKind::Interval { self.steps_of(&at) } else { vec![at] })
-            .collect()
+        // Of one that has not ended nobody knows in which thread it would have: what the first one did since is no cause.
+        let is_known = late.end != End::Pending;
+        let is_found = |at: &PlacedStep<'_>| is_known && at.step.kind == StepKind::Interval;
+        steps.flat_map(|at| if is_found(&at) { self.steps_of(&at) } else { vec![at] }).collect()
     }
 
     fn steps_of<'b>(&self, at: &PlacedStep<'b>) -> Vec<PlacedStep<'b>> {

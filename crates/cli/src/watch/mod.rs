@@ -3,7 +3,7 @@
 
 pub mod report;
 
-use crate::args::{EndArg, IrqoffOptions, ResponseOptions, SyscallOptions, WatchOptions};
+use crate::args::{EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchOptions};
 use crate::exit::Failure;
 use crate::stop;
 use report::Report;
@@ -46,6 +46,19 @@ pub fn irqs_off(options: IrqoffOptions) -> Result<(), Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
     let sample_ns = options.period.map(|period| period.0);
     run(WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
+}
+
+/// Two events that belong together.
+pub fn pairs(options: PairOptions) -> Result<(), Failure> {
+    let settings = WatchSettings::of(options.watch.threshold.0);
+    let between = question(&options.from, &options.to, options.key.as_deref())
+        .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))?;
+    run(WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch)
+}
+
+fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
+    let by = key.map_or(String::new(), |key| format!(" by {key}"));
+    PairQuestion::parse(&format!("{from} -> {to}{by}"))
 }
 
 fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
@@ -147,8 +160,7 @@ const PERCENTILES: [(&str, u32); 6] = [
 /// The two events between which the time is watched.
 fn between(options: &ResponseOptions) -> Result<Option<PairQuestion>, Failure> {
     let (Some(from), Some(to)) = (&options.from, &options.to) else { return Ok(None) };
-    let by = options.by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
-    PairQuestion::parse(&format!("{from} -> {to}{by}"))
+    question(from, to, options.by.as_deref())
         .map(Some)
         .map_err(|why| Failure::Usage(format!("--from, --to, --by: {why}")))
 }

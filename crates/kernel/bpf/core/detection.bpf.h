@@ -35,6 +35,8 @@ struct ended {
 	/* Where in the kernel it ends is of interest: the context of this program. Only a report pays for the walk up the stack. */
 	void *stack_of;
 	__u64 stack_skip; /* frames of ours */
+	/* Of RTS_TRACKER_PAIR: what the two events said, RTS_PAIR_BYTES each; else NULL. */
+	const __u8 *records[2];
 };
 
 /* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
@@ -85,6 +87,10 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 		__builtin_memset(late->values, 0, sizeof(late->values));
 	if (ended->stack_of)
 		bpf_get_stack(ended->stack_of, late->values, sizeof(late->values), ended->stack_skip);
+	if (ended->records[0] && ended->records[1]) {
+		__builtin_memcpy(late->records[0], ended->records[0], RTS_PAIR_BYTES);
+		__builtin_memcpy(late->records[1], ended->records[1], RTS_PAIR_BYTES);
+	}
 	late->result = ended->result;
 	late->chain = *chain;
 	late->sequence = position + 1;

@@ -8,6 +8,7 @@
 #include "trackers/block.bpf.h"
 #include "trackers/intervals.bpf.h"
 #include "trackers/irqoff.bpf.h"
+#include "trackers/pair.bpf.h"
 #include "trackers/preemptoff.bpf.h"
 #include "trackers/response/interrupts.bpf.h"
 #include "trackers/response/softirqs.bpf.h"

@@ -2,7 +2,7 @@
 //! Trackers as the eBPF programs see them: `instances` and what belongs to them in `struct rts_config`.
 
 use super::maps::task_sets;
-use super::{Error, Follows, ResponseConfig, TrackerConfig};
+use super::{Error, Follows, ResponseConfig, TrackerConfig, pairs};
 use rtscope_abi as abi;
 use rtscope_event::{Tracker, WaitKind};
 
@@ -17,6 +17,7 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
     }
     values.track = u8::from(!trackers.is_empty());
     values.sample_ns = sample_ns(trackers);
+    values.pair = pairs::sides(trackers)?;
     // Counters that belong to no instance have a place where no tracker runs, too.
     values.instances_len = trackers.len().max(1) as u8;
     values.set_mask = if trackers.is_empty() { 0 } else { task_sets() as u32 - 1 };

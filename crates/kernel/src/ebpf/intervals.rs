@@ -2,7 +2,7 @@
 //! What trackers of intervals follow at an instant: read from the eBPF map that they keep it in, without a system call.
 
 use super::instances::interval_kinds;
-use super::maps::{REQUESTS, TASK_WAYS, task_sets};
+use super::maps::{PAIRS, REQUESTS, TASK_WAYS, task_sets};
 use super::{EbpfConfig, EbpfPrograms, Error, Follows, bpf, map_memory};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rtscope_abi as abi;
@@ -20,6 +20,8 @@ pub struct OpenIntervals {
     kinds: Vec<Tracker>,
     /// Block requests; `None`: nobody follows them.
     requests: Option<MapHandle>,
+    /// Pairs of tracepoints; `None`: nobody follows them.
+    pairs: Option<MapHandle>,
 }
 
 impl EbpfPrograms {
@@ -38,7 +40,7 @@ impl EbpfPrograms {
         let requests = self.object.maps().find(|map| follows_blocks && map.name() == "requests");
         let requests = requests.map(|map| MapHandle::try_from(&map)).transpose();
         let requests = requests.map_err(|error| bpf("opening the eBPF map requests", error, ""))?;
-        Ok(OpenIntervals { memory, kinds, requests })
+        Ok(OpenIntervals { memory, kinds, requests, pairs: self.open_pairs()? })
     }
 }
 
@@ -49,23 +51,20 @@ impl OpenIntervals {
     /// a look; what hangs does not change. Costs a load for each task that there could be, so it is not for every poll.
     #[must_use]
     pub fn pending(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
-        let mut all = self.pending_requests(now, least_ns);
+        let mut all = pending_in(self.requests.as_ref(), REQUESTS, |words| {
+            rtscope_ring::pending_request(words, now).filter(|late| late.response_ns() > least_ns)
+        });
+        all.extend(pending_in(self.pairs.as_ref(), PAIRS, |words| {
+            rtscope_ring::pending_pair(words, now).filter(|late| late.response_ns() > least_ns)
+        }));
         all.extend(self.pending_intervals(now, least_ns));
         all
     }
 
-    /// In one call, which gives each place once: from key to key, one that goes away under the reader would begin the walk anew, without end
-    /// where requests come and go all the time.
-    fn pending_requests(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
-        let Some(requests) = &self.requests else { return Vec::new() };
-        let all = requests.lookup_batch(REQUESTS, MapFlags::ANY, MapFlags::ANY);
-        let read = |(_, value): (Vec<u8>, Vec<u8>)| {
-            let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
-            let words: Vec<u64> = value.chunks_exact(8).map(word).collect();
-            rtscope_ring::pending_request(&words, now)
-        };
-        let all = all.into_iter().flatten().filter_map(read);
-        all.filter(|late| late.response_ns() > least_ns).collect()
+    /// First events of pairs that wait for their second, in all.
+    #[must_use]
+    pub fn open_pairs(&self) -> u64 {
+        pending_in(self.pairs.as_ref(), PAIRS, |_| Some(())).len() as u64
     }
 
     fn pending_intervals(&self, now: MonotonicNs, least_ns: u64) -> Vec<LateResponse> {
@@ -88,4 +87,13 @@ impl OpenIntervals {
         };
         (0..entries).filter(is_open).filter_map(read).collect()
     }
+}
+
+/// What there is in a hash. In one call, which gives each place once: from key to key, one that goes away under the reader would begin the walk
+/// anew, without end where they come and go all the time.
+fn pending_in<T>(map: Option<&MapHandle>, entries: u32, read: impl Fn(&[u64]) -> Option<T>) -> Vec<T> {
+    let Some(map) = map else { return Vec::new() };
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap_or_default());
+    let all = map.lookup_batch(entries, MapFlags::ANY, MapFlags::ANY).into_iter().flatten();
+    all.filter_map(|(_, value)| read(&value.chunks_exact(8).map(word).collect::<Vec<u64>>())).collect()
 }

@@ -14,6 +14,13 @@ pub(super) const TASK_WAYS: usize = 4;
 /// Block requests that are followed at once, 6 MiB; a fast disk has some thousand under way.
 pub(super) const REQUESTS: u32 = 1 << 14;
 
+/// First events of pairs that wait at once, 8 MiB.
+pub(super) const PAIRS: u32 = 1 << 15;
+
+fn follows_pairs(config: &EbpfConfig) -> bool {
+    config.trackers.iter().any(|tracker| matches!(tracker.follows, Follows::Pair(_)))
+}
+
 fn follows_blocks(config: &EbpfConfig) -> bool {
     config.trackers.iter().any(|tracker| tracker.follows == Follows::Blocks)
 }
@@ -58,7 +65,8 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
         "tasks" | "task_chains" | "thread_counts" | "works" | "work_chains" => MapSize::Fixed,
         "path_scratch" | "path_waits" | "expiry_entered" | "no_request" => MapSize::Fixed,
         "requests" if follows_blocks(config) => MapSize::Entries(REQUESTS),
-        "requests" => MapSize::Fixed,
+        "pairs" if follows_pairs(config) => MapSize::Entries(PAIRS),
+        "requests" | "pairs" | "pair_scratches" => MapSize::Fixed,
         name if is_for_benchmarks(name) => {
             MapSize::ForBenchmarks { made: config.only.iter().any(|program| is_for_benchmarks(program)) }
         }

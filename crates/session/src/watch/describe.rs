@@ -2,8 +2,9 @@
 //! Names for what the kernel's side reports by numbers: system calls and their arguments, locks and who wanted them.
 
 use super::calls::CallNames;
+use super::pair::Tracepoints;
 use crate::devices;
-use rtscope_event::{LateResponse, LockWait, Section, Tracker};
+use rtscope_event::{End, LateResponse, LockWait, Section, Tracker};
 use rtscope_kernel::KernelSymbols;
 
 /// Of this machine. What is not needed is not read.
@@ -11,13 +12,14 @@ use rtscope_kernel::KernelSymbols;
 pub struct Describer {
     calls: CallNames,
     symbols: Option<KernelSymbols>,
+    pair: Option<Tracepoints>,
 }
 
 impl Describer {
-    /// Knows nothing yet.
+    /// Knows the two tracepoints of the tracker `pair`, where that runs, and nothing else yet.
     #[must_use]
-    pub fn new() -> Describer {
-        Describer { calls: CallNames::new(), symbols: None }
+    pub fn new(pair: Option<Tracepoints>) -> Describer {
+        Describer { calls: CallNames::new(), symbols: None, pair }
     }
 
     /// Gives names to what has a number.
@@ -27,6 +29,9 @@ impl Describer {
         }
         if let Some(block) = &mut late.block {
             block.device = devices::name(block.major, block.minor);
+        }
+        if let (Tracker::Pair, Some(span), Some(pair)) = (late.tracker, &mut late.events, &self.pair) {
+            pair.describe(span, late.end == End::Pending);
         }
         if let Some(lock) = &mut late.lock {
             lock.call = self.calls.name(late.chain.origin.id);

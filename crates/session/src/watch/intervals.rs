@@ -3,8 +3,9 @@
 
 use super::spans::SpanCounts;
 use rtscope_analyze::pairing::PairQuestion;
-use rtscope_analyze::summary::{NoticedAfter, Report, SpanSummary};
+use rtscope_analyze::summary::{NoticedAfter, Report, SpanSummary, UnmatchedEvents};
 use rtscope_event::{Loss, LossCause, Tid};
+use rtscope_flight::TrackerStats;
 use std::cmp::Reverse;
 
 /// Puts it into a report. `suppressed`: late intervals without a snapshot of their own.
@@ -44,4 +45,42 @@ pub(super) fn add_to(
         missed_looks: counts.missed_looks,
         noticed,
     });
+}
+
+/// Of two tracepoints, which the kernel's side has paired. `open`: first events without a second at the end.
+pub(super) fn of_tracepoints(pair: &PairQuestion, stats: &TrackerStats, open: u64) -> SpanSummary {
+    SpanSummary {
+        from: pair.begin.to_string(),
+        to: pair.end.to_string(),
+        by: pair.key_text(),
+        threads: Vec::new(),
+        unmatched: UnmatchedEvents {
+            without_end: open,
+            without_begin: stats.without_begin,
+            begun_again: stats.begun_again,
+            without_key: 0,
+            lost: stats.pairs_failed,
+            forgotten: stats.pairs_full,
+        },
+        missed_looks: 0,
+        noticed: None,
+    }
+}
+
+/// What is to be said while it goes on of tracepoints that were not paired; `told` is how many there were when that was said last.
+pub(super) fn not_paired(stats: &TrackerStats, told: &mut u64) -> Option<String> {
+    let causes = [
+        (stats.without_begin, "ends without a beginning"),
+        (stats.begun_again, "beginnings after which another one came"),
+        (stats.pairs_full, "beginnings for which the table had no place"),
+        (stats.pairs_failed, "events whose entry another CPU changed"),
+    ];
+    let all: u64 = causes.iter().map(|(count, _)| count).sum();
+    if all == 0 || all < told.saturating_mul(2) {
+        return None;
+    }
+    *told = all;
+    let causes = causes.iter().filter(|(count, _)| *count > 0);
+    let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {count}")).collect();
+    Some(format!("pair: not paired so far: {}", causes.join("; ")))
 }

@@ -67,6 +67,10 @@ pub struct Listener {
     next_pull: MonotonicNs,
     /// Late intervals without a snapshot of their own.
     suppressed: u64,
+    /// Events that the tracker `pair` could not pair, as far as that has been told.
+    pairs_told: u64,
+    /// Of its first events, those that had no second at the end.
+    open_pairs: u64,
     /// Looks for what hangs.
     timeout: Option<Timeout>,
     /// Where one can ask what is under way; `None`: there is no place for it.
@@ -110,7 +114,9 @@ impl Listener {
             observer,
             misses,
             backlog: Backlog::default(),
-            names: Describer::new(),
+            names: Describer::new(plan.pair.as_ref().map(|(_, tracepoints)| tracepoints.clone())),
+            pairs_told: 0,
+            open_pairs: 0,
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -144,7 +150,7 @@ impl Listener {
             waits_for_target: self.waits_for_target,
             tracepoints: self.ftrace.as_ref().map(FtraceRecorder::number),
             programs: self.programs.as_ref().map(ProgramFlight::number),
-            between: self.plan.between.as_ref().map(|(pair, _)| pair),
+            between: self.plan.question(),
         });
         if let Some(sample_ns) = self.ebpf.sample_ns() {
             self.observer.note(&format!(
@@ -172,9 +178,19 @@ impl Listener {
                 self.observer.note(&format!("found {found} of {}", self.plan.target_text()));
             }
         }
+        self.tell_what_is_not_paired();
         if !std::mem::replace(&mut self.history_told, true) {
             self.observer.history(&self.held_history());
         }
+    }
+
+    /// While it goes on: the first time, and then each time that there are twice as many.
+    fn tell_what_is_not_paired(&mut self) {
+        if self.plan.pair.is_none() {
+            return;
+        }
+        let Some(text) = intervals::not_paired(&self.recorder.stats(0), &mut self.pairs_told) else { return };
+        self.observer.note(&text);
     }
 
     fn held_history(&self) -> HeldHistory {
@@ -411,6 +427,7 @@ impl Listener {
             std::thread::sleep(POLL_BUSY);
         }
         self.ebpf.enable(false);
+        self.open_pairs = pending::open_pairs(&self.ebpf, &self.plan)?;
         self.take_reports();
         self.take_pending();
         self.explain_the_rest()?;
@@ -446,6 +463,9 @@ impl Listener {
         let mut report = summary.report(&stats, &counts);
         if let (Some((pair, _)), Some(programs)) = (&self.plan.between, &self.programs) {
             intervals::add_to(&mut report, pair, programs.interval_counts(), self.suppressed);
+        }
+        if let Some((pair, _)) = self.plan.pair.as_ref().filter(|_| tracker == Tracker::Pair) {
+            report.between = Some(intervals::of_tracepoints(pair, &stats, self.open_pairs));
         }
         report
     }

@@ -14,6 +14,7 @@ mod listener;
 mod memory;
 mod numbered;
 mod observable;
+mod pair;
 mod pending;
 mod plan;
 mod samples;

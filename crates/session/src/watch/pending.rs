@@ -69,6 +69,14 @@ pub fn at_the_end(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<
     beyond(&open, ebpf, plan)
 }
 
+/// First events of pairs that wait for their second.
+///
+/// # Errors
+/// When the kernel does not hand them out.
+pub fn open_pairs(ebpf: &EbpfPrograms, plan: &Plan) -> Result<u64, Failure> {
+    Ok(ebpf.open_intervals(&plan.ebpf).map_err(failed)?.open_pairs())
+}
+
 /// All that is under way now, the longest first.
 ///
 /// # Errors
@@ -80,16 +88,18 @@ pub fn under_way(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<V
 
 /// Which it is, however often it is reported.
 pub fn operation(late: &LateResponse) -> Operation {
-    (late.instance, late.tid, late.chain.origin.time_ns)
+    // Of a pair the end may be in another thread.
+    let tid = if late.tracker == Tracker::Pair { Tid(late.chain.origin.id) } else { late.tid };
+    (late.instance, tid, late.chain.origin.time_ns)
 }
 
 fn failed(error: rtscope_kernel::Error) -> Failure {
     Failure::doing("reading what has not ended", error)
 }
 
-/// With what is known of its task. A block request knows it by itself, also when the task is gone.
+/// With what is known of its task. A block request and a pair know it by themselves, also when the task is gone.
 fn of_task(late: &LateResponse, tasks: &HashMap<Tid, TaskInfo>) -> Option<LateResponse> {
-    if late.tracker == Tracker::Block {
+    if matches!(late.tracker, Tracker::Block | Tracker::Pair) {
         return Some(late.clone());
     }
     let task = tasks.get(&late.tid)?;

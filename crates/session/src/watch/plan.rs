@@ -3,6 +3,7 @@
 
 use super::calls;
 use super::numbered::Numbered;
+use super::pair::Tracepoints;
 use super::samples;
 use super::settings::{ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
@@ -26,6 +27,8 @@ pub struct Plan {
     pub ebpf: EbpfConfig,
     /// The two events of programs between which the time is watched, and whose: then nothing is tracked in the kernel.
     pub between: Option<(PairQuestion, SpanTarget)>,
+    /// The two tracepoints of the tracker `pair`, and how they were asked for.
+    pub pair: Option<(PairQuestion, Tracepoints)>,
     /// Whose responses: a name pattern, as typed.
     pub task: Option<String>,
     /// The process or thread that was named by its number.
@@ -72,11 +75,13 @@ impl Plan {
             .map(|text| irq_number(text))
             .collect::<Result<_, _>>()
             .map_err(Failure::Usage)?;
-        check_timeout(settings)?;
+        let pair = pair(settings)?;
+        let settings = &WatchSettings { tracker: tracker(settings, pair.as_ref())?, ..settings.clone() };
+        check_timeout(settings, pair.is_some())?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
-        let between = between(settings, name.as_ref());
+        let between = between(settings, name.as_ref()).filter(|_| pair.is_none());
         let kinds = if between.is_some() { vec![OriginKind::Event] } else { origin_kinds(settings) };
         let end = if between.is_some() { End::Event } else { settings.end };
         let mut programs = settings.programs.clone();
@@ -90,7 +95,11 @@ impl Plan {
             sources: settings.sources.clone(),
         };
         // Events of programs are paired by the collector: nothing is followed in the kernel.
-        let followed = if between.is_some() { Vec::new() } else { trackers(settings, &target, &responses)? };
+        let followed = if between.is_some() {
+            Vec::new()
+        } else {
+            trackers(settings, &target, &responses, pair.as_ref())?
+        };
         let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
         let ebpf = EbpfConfig {
             recorder: Some(RecorderConfig {
@@ -107,6 +116,7 @@ impl Plan {
         Ok(Plan {
             ebpf,
             between,
+            pair,
             interval_ns: settings.interval_ns,
             task: settings.task.clone(),
             numbered,
@@ -153,10 +163,16 @@ impl Plan {
         Some(SpanTracker::new(pair, target.clone(), self.threshold_ns(), monotonic_now()))
     }
 
+    /// The two events between which the time is watched, of programs or of the kernel.
+    pub fn question(&self) -> Option<&PairQuestion> {
+        let of_kernel = self.pair.as_ref().map(|(pair, _)| pair);
+        self.between.as_ref().map(|(pair, _)| pair).or(of_kernel)
+    }
+
     /// What is watched, in words.
     pub fn watched_text(&self) -> String {
         let target = self.target_text();
-        self.between.as_ref().map_or(target.clone(), |(pair, _)| format!("'{pair}' of {target}"))
+        self.question().map_or(target.clone(), |pair| format!("'{pair}' of {target}"))
     }
 
     /// Whose responses, in words.
@@ -172,6 +188,7 @@ impl Plan {
             (None, None) if self.trackers.iter().all(|(tracker, _)| tracker.is_of_cpus()) => {
                 "all CPUs".to_string()
             }
+            (None, None) if self.pair.is_some() && self.trackers.len() == 1 => "any thread".to_string(),
             (None, None) if self.trackers.iter().all(|(tracker, _)| *tracker == Tracker::Block) => {
                 "all block devices".to_string()
             }
@@ -207,14 +224,15 @@ impl Plan {
 }
 
 /// A timeout needs something that is followed until it ends.
-fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
+fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure> {
     let mut wanted =
         std::iter::once(settings.tracker).chain(settings.also.iter().map(|(tracker, _)| *tracker));
-    if settings.timeout_ns.is_none() || settings.between.is_none() && wanted.any(Tracker::is_seen_pending) {
+    let is_of_programs = settings.between.is_some() && !is_pair;
+    if settings.timeout_ns.is_none() || !is_of_programs && wanted.any(Tracker::is_seen_pending) {
         return Ok(());
     }
     Err(Failure::Usage(
-        "--timeout: this is known when it has ended; watch wakeup, offcpu, syscall, lock or block, or add one (--and offcpu:TIME)"
+        "--timeout: this is known when it has ended; watch wakeup, offcpu, syscall, lock, block or a pair of tracepoints, or add one (--and offcpu:TIME)"
             .to_string(),
     ))
 }
@@ -224,16 +242,16 @@ fn trackers(
     settings: &WatchSettings,
     target: &Target,
     responses: &ResponseConfig,
+    pair: Option<&(PairQuestion, Tracepoints)>,
 ) -> Result<Vec<TrackerConfig>, Failure> {
     let calls = calls::chosen(&settings.calls)?;
     let sample_ns = samples::period_ns(settings)?;
+    let pair = pair.map(|(_, tracepoints)| tracepoints.pair()).transpose()?;
+    let not_named = || Failure::Usage("pair: which events? watch pair --from EVENT --to EVENT".to_string());
     let wanted =
         std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
-    let config = |(tracker, threshold_ns)| TrackerConfig {
-        target: target.clone(),
-        threshold_ns,
-        snapshot: true,
-        follows: match tracker {
+    let config = |(tracker, threshold_ns)| {
+        let follows = match tracker {
             Tracker::Response => Follows::Responses(responses.clone()),
             Tracker::Wakeup => Follows::Wakeups,
             Tracker::Offcpu => Follows::OffCpu,
@@ -244,9 +262,33 @@ fn trackers(
             Tracker::Block => Follows::Blocks,
             Tracker::Preemptoff => Follows::PreemptOff,
             Tracker::Irqoff => Follows::IrqOff(sample_ns),
-        },
+            Tracker::Pair => Follows::Pair(Box::new(pair.clone().ok_or_else(not_named)?)),
+        };
+        Ok(TrackerConfig { target: target.clone(), threshold_ns, snapshot: true, follows })
     };
-    Ok(wanted.map(config).collect())
+    wanted.map(config).collect()
+}
+
+/// The two events, where they are tracepoints of the kernel.
+fn pair(settings: &WatchSettings) -> Result<Option<(PairQuestion, Tracepoints)>, Failure> {
+    let Some(question) = &settings.between else { return Ok(None) };
+    Ok(Tracepoints::of(question)?.map(|tracepoints| (question.clone(), tracepoints)))
+}
+
+/// What follows them: events of programs are paired at the collector's look, which has no other tracker beside it.
+fn tracker(settings: &WatchSettings, pair: Option<&(PairQuestion, Tracepoints)>) -> Result<Tracker, Failure> {
+    let also_pair = settings.also.iter().any(|(tracker, _)| *tracker == Tracker::Pair);
+    match (&settings.between, pair) {
+        _ if also_pair => Err(Failure::Usage(
+            "--and pair: which events? watch pair --from EVENT --to EVENT, and add the others to it (--and offcpu:TIME)".to_string(),
+        )),
+        (Some(_), Some(_)) => Ok(Tracker::Pair),
+        (Some(_), None) if !settings.also.is_empty() => Err(Failure::Usage(
+            "--and: events of programs are not followed in the kernel, and nothing else with them".to_string(),
+        )),
+        (Some(_), None) => Ok(Tracker::Response),
+        (None, _) => Ok(settings.tracker),
+    }
 }
 
 /// The two events, and whose time between them counts.

@@ -10,6 +10,7 @@ mod ends;
 mod evidence;
 mod handlers;
 mod locks;
+mod pairs;
 mod sections;
 mod soak;
 mod spans;

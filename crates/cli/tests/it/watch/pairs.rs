@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tracker `pair`, judged by an ftrace instance that runs beside it, and by system calls that the test makes itself, so that it knows what
+//! can be paired and what cannot.
+
+use rtscope_analyze::explain::CauseKind;
+use rtscope_analyze::summary::UnmatchedEvents;
+use rtscope_event::{End, EventSpan, FieldValue, LateResponse, LossCause, SpanEvent, Tracker};
+use rtscope_kernel::tracefs::Tracefs;
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::skip;
+use rtscope_testkit::watch::Rtscope;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Between the clock that eBPF reads and the one that ftrace reads after it, whoever interrupts in between.
+const NEAR_NS: u64 = 50_000;
+/// First events that the kernel's side holds at most.
+const PLACES: u64 = 1 << 15;
+
+fn watch(options: &[&str]) -> Rtscope {
+    let mut command = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
+    command.args(["watch", "pair", "--json"]).args(options);
+    let mut watch = Rtscope::start(command).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    watch
+}
+
+fn events(late: &LateResponse) -> &EventSpan {
+    late.events.as_deref().expect("both events")
+}
+
+fn number(event: &SpanEvent, field: &str) -> u64 {
+    let Some(FieldValue::Unsigned(number)) = event.fields.get(field) else { panic!("{field}: {event:?}") };
+    *number
+}
+
+/// The same two tracepoints, recorded by the kernel's own tracer.
+struct Ftrace(PathBuf);
+
+impl Ftrace {
+    fn new(events: &[&str]) -> Result<Ftrace, String> {
+        let failed = |error: std::io::Error| error.to_string();
+        let instances = Tracefs::find().map_err(|error| error.to_string())?.instances();
+        let ftrace = Ftrace(instances.join(format!("test-pairs-{}", std::process::id())));
+        fs::create_dir(&ftrace.0).map_err(failed)?;
+        fs::write(ftrace.0.join("trace_clock"), "mono").map_err(failed)?;
+        for event in events {
+            fs::write(ftrace.0.join("events").join(event).join("enable"), "1").map_err(failed)?;
+        }
+        Ok(ftrace)
+    }
+
+    /// When an event had this value in this field: by value.
+    fn times(&self, event: &str, field: &str) -> BTreeMap<u64, u64> {
+        let text = fs::read_to_string(self.0.join("trace")).expect("readable");
+        let marks = (format!(" {event}: "), format!(" {field}="));
+        let of_line = |line: &str| {
+            let (before, after) = line.split_once(&marks.0)?;
+            let after = format!(" {after}");
+            let value = after.split_once(&marks.1)?.1.split_whitespace().next()?.parse().ok()?;
+            let (seconds, micros) = before.trim_end_matches(':').rsplit(' ').next()?.split_once('.')?;
+            Some((value, (seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?) * 1000))
+        };
+        text.lines().filter_map(of_line).collect()
+    }
+}
+
+impl Drop for Ftrace {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("events/enable"), "0");
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+// NEEDS: verifier
+#[test]
+fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
+    const PROCESSES: usize = 200;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let ftrace = match Ftrace::new(&["sched/sched_process_fork", "sched/sched_process_exec"]) {
+        Ok(ftrace) => ftrace,
+        Err(why) => skip!("no instance of ftrace: {why}"),
+    };
+    let fork_to_exec = ["--from", "sched:sched_process_fork", "--to", "sched:sched_process_exec"];
+    let watch = watch(&[&fork_to_exec[..], &["--key", "child_pid=pid", "--threshold", "1ns"]].concat());
+    let run = |_| {
+        let mut child = Command::new("/bin/true").spawn().expect("it starts");
+        child.wait().expect("it ends");
+        u64::from(child.id())
+    };
+    let children: Vec<u64> = (0..PROCESSES).map(run).collect();
+    let said = watch.stop().expect("it stops");
+    let (forks, execs) =
+        (ftrace.times("sched_process_fork", "child_pid"), ftrace.times("sched_process_exec", "pid"));
+    let late = said.late().expect("of its own type");
+    let ended: Vec<&LateResponse> = late.iter().filter(|late| late.end == End::Event).collect();
+    let mut found: BTreeMap<u64, &LateResponse> = BTreeMap::new();
+    for late in &ended {
+        let pid = number(&events(late).from, "child_pid");
+        assert_eq!((late.tracker, number(&events(late).to, "pid")), (Tracker::Pair, pid), "{late:?}");
+        assert_eq!(u64::from(late.tid.0), pid, "who has executed it: {late:?}");
+        // Of a process that executes a second program, the first counts.
+        found.entry(pid).or_insert(late);
+    }
+    for pid in &children {
+        let late = found.get(pid).unwrap_or_else(|| panic!("{pid} is missing of {}", found.len()));
+        let (from, to) = (&events(late).from, &events(late).to);
+        assert_eq!((from.event.as_str(), to.event.as_str()), (fork_to_exec[1], fork_to_exec[3]));
+        assert_eq!(number(from, "parent_pid"), u64::from(from.tid.0), "{from:?}");
+        assert_eq!(to.fields.get("filename"), Some(&FieldValue::Text("/bin/true".to_owned())), "{to:?}");
+        for (event, times) in [(from, &forks), (to, &execs)] {
+            let truth = times.get(pid).unwrap_or_else(|| panic!("ftrace does not have {pid}"));
+            assert!(event.time_ns.0.abs_diff(*truth) < NEAR_NS, "{event:?}, but ftrace says {truth}");
+        }
+    }
+    // Whatever else ran on the machine meanwhile: nothing was invented.
+    let known = |pid: &&u64| forks.contains_key(pid) && execs.contains_key(pid);
+    assert_eq!(found.keys().filter(known).count(), found.len(), "{:?}", found.keys());
+    let report = said.report().expect("one");
+    assert_eq!(report.counters.seen, late.len() as u64, "each once: {report:?}");
+    // Switches that this host hides are none of these events.
+    let mut lost = report.losses.iter().filter(|loss| loss.cause != LossCause::Gap);
+    assert!(lost.all(|loss| loss.count == Some(0)), "{:?}", report.losses);
+}
+
+/// System calls that hardly anybody makes, with a number that the kernel does not take.
+fn begin(who: u64) {
+    // SAFETY: the arguments are plain numbers; the kernel refuses the first.
+    unsafe { libc::syscall(libc::SYS_ioprio_get, 99, who) };
+}
+
+fn end(who: u64) {
+    // SAFETY: as in `begin`.
+    unsafe { libc::syscall(libc::SYS_ioprio_set, 99, who, 0) };
+}
+
+const CALLS: [&str; 6] =
+    ["--from", "syscalls:sys_enter_ioprio_get", "--to", "syscalls:sys_enter_ioprio_set", "--key", "who"];
+
+// NEEDS: host
+#[test]
+fn root_what_is_not_paired_is_counted_by_cause_and_what_hangs_is_told() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let tid = nix::unistd::gettid().to_string();
+    let limits = ["--threshold", "20ms", "--timeout", "50ms", "--tid", &tid];
+    let mut watch = watch(&[&CALLS[..], &limits].concat());
+    end(5);
+    begin(7);
+    std::thread::sleep(Duration::from_millis(30));
+    begin(7);
+    end(7);
+    begin(9);
+    std::thread::sleep(Duration::from_millis(30));
+    // In another thread than it has begun, and what ends in a thread that is no target does not count.
+    begin(13);
+    std::thread::spawn(|| end(13)).join().expect("it ends");
+    end(9);
+    begin(11);
+    let stuck = watch.wait_for_type("stuck").expect("it hangs");
+    assert_eq!((&stuck["from"]["fields"]["who"], &stuck["end"]), (&11.into(), &"pending".into()), "{stuck}");
+    let note = watch.wait_for_note("pair: not paired so far").expect("while it goes on");
+    assert!(note.contains("ends without a beginning: 1"), "{note}");
+    let said = watch.stop().expect("it stops");
+    let late = said.late().expect("of its own type");
+    let of_end = |end| late.iter().filter(move |late| late.end == end);
+    let ended: Vec<u64> = of_end(End::Event).map(|late| number(&events(late).from, "who")).collect();
+    assert_eq!(ended, [9], "7 began again, and was in time: {late:?}");
+    let pending: Vec<u64> = of_end(End::Pending).map(|late| number(&events(late).from, "who")).collect();
+    assert_eq!(pending, [11], "{late:?}");
+    // In which thread it would have ended is not known: so nothing is blamed.
+    let explained = said.explanations().expect("of its own type");
+    let open = explained.iter().find(|one| one.end == End::Pending).expect("it is explained");
+    let blamed = open.culprit.as_ref().map(|culprit| culprit.kind);
+    assert_eq!((open.unknown_ns, blamed), (open.response_ns, Some(CauseKind::Unknown)), "{open:?}");
+    let report = said.report().expect("one");
+    assert_eq!((report.counters.seen, report.counters.late, report.pending), (3, 2, 1), "{report:?}");
+    let between = report.between.expect("of two events");
+    assert_eq!(between.by.as_deref(), Some("who"));
+    let counted =
+        UnmatchedEvents { without_end: 1, without_begin: 1, begun_again: 1, ..UnmatchedEvents::default() };
+    assert_eq!(between.unmatched, counted);
+}
+
+// NEEDS: host
+#[test]
+fn root_beginnings_for_which_there_is_no_place_are_counted_and_told_while_it_goes_on() {
+    const BEGINNINGS: u64 = PLACES + 5000;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let mut watch = watch(&[&CALLS[..], &["--threshold", "1h"]].concat());
+    (0..BEGINNINGS).for_each(begin);
+    // The first ones have their place, the last ones do not.
+    end(0);
+    end(BEGINNINGS - 1);
+    let note = watch.wait_for_note("the table had no place").expect("while it goes on");
+    assert!(note.contains("beginnings for which the table had no place: 5000"), "{note}");
+    let report = watch.stop().expect("it stops").report().expect("one");
+    let unmatched = report.between.expect("of two events").unmatched;
+    let counted = UnmatchedEvents {
+        without_end: PLACES - 1,
+        without_begin: 1,
+        forgotten: BEGINNINGS - PLACES,
+        ..UnmatchedEvents::default()
+    };
+    assert_eq!((unmatched, report.counters.seen), (counted, 1));
+}
+
+// NEEDS: host
+#[test]
+fn root_pairs_that_cannot_be_are_refused_with_what_to_do() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let fork = "sched:sched_process_fork";
+    for (words, said) in [
+        (["--from", fork, "--to", "engine:done", "--key", "pid"], "rtscope stat --latency"),
+        (["--from", "sched:sched_proces_fork", "--to", fork, "--key", "pid"], "sched_process_fork"),
+        (["--from", fork, "--to", fork, "--key", "child_comm=tid"], "integers of 1 to 8 bytes"),
+        (["--from", fork, "--to", fork, "--key", "nobody"], "it has parent_comm"),
+        (["--from", fork, "--to", fork, "--key", "tid,pid,cpu,child_pid"], "at most 3 fields"),
+    ] {
+        let mut command = crate::command::rtscope();
+        let output =
+            command.args(["watch", "pair", "--threshold", "1ms"]).args(words).output().expect("starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {text}");
+        assert!(text.contains(said), "{words:?}: {text}");
+    }
+}
