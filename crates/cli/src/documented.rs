@@ -9,7 +9,15 @@ fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let how_to = fs::read_dir(root.join("docs/how-to")).expect("it is there");
     let mut pages: Vec<PathBuf> = how_to.map(|entry| entry.expect("it can be read").path()).collect();
-    let others = ["README.md", "docs/hardware.md", "docs/programs.md", "docs/shielding.md", "docs/impact.md", "docs/perfetto.md"];
+    let others = [
+        "README.md",
+        "docs/hardware.md",
+        "docs/programs.md",
+        "docs/shielding.md",
+        "docs/impact.md",
+        "docs/perfetto.md",
+        "docs/watch-config.md",
+    ];
     pages.extend(others.map(|name| root.join(name)));
     pages
 }

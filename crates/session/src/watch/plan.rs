@@ -54,6 +54,8 @@ pub struct Plan {
     pub programs: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
+    /// What is late is the limit from then on.
+    pub record_breakers: bool,
     /// What has not ended after this time is told while it is under way.
     pub timeout_ns: Option<u64>,
     /// A program to start.
@@ -73,6 +75,7 @@ impl Plan {
             .collect::<Result<_, _>>()
             .map_err(Failure::Usage)?;
         check_timeout(settings)?;
+        check_records(settings)?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -122,6 +125,7 @@ impl Plan {
             programs,
             duration_ns: settings.duration_ns,
             timeout_ns: settings.timeout_ns,
+            record_breakers: settings.record_breakers,
             command: settings.command.clone(),
         })
     }
@@ -219,6 +223,17 @@ fn check_timeout(settings: &WatchSettings) -> Result<(), Failure> {
     ))
 }
 
+/// The limit of the time between two events of programs is not the kernel's.
+fn check_records(settings: &WatchSettings) -> Result<(), Failure> {
+    if settings.record_breakers && settings.between.is_some() {
+        return Err(Failure::Usage(
+            "--record-breakers: the kernel raises the limit of its trackers, but the time between two events of programs (--from, --to) is measured outside it"
+                .to_string(),
+        ));
+    }
+    Ok(())
+}
+
 /// One for each thing that is followed.
 fn trackers(
     settings: &WatchSettings,
@@ -233,6 +248,7 @@ fn trackers(
         target: target.clone(),
         threshold_ns,
         snapshot: true,
+        records: settings.record_breakers,
         follows: match tracker {
             Tracker::Response => Follows::Responses(responses.clone()),
             Tracker::Wakeup => Follows::Wakeups,
