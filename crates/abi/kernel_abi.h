@@ -408,7 +408,8 @@ struct rts_instance {
 	rts_u64 threshold_ns;
 	rts_u32 target_pid; /* 0: any process */
 	rts_u32 target_tid; /* 0: any thread */
-	rts_u32 pad;
+	rts_u8 records;	   /* what is late becomes the limit: only what is worse than all before is late */
+	rts_u8 pad[3];
 	rts_u8 tracker;	   /* enum rts_tracker */
 	rts_u8 snapshot;   /* its detections pull the trigger */
 	rts_u8 match_comm; /* targets are tasks whose name matches the pattern below */

@@ -26,6 +26,7 @@ fn config() -> Result<EbpfConfig> {
             target: Target { name: Some(Glob::new("control*")?), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,
+            records: false,
             follows: Follows::Responses(ResponseConfig {
                 end: End::Blocked,
                 origins: OriginFilter::default(),

@@ -95,6 +95,7 @@ pub fn tracker() -> Result<Vec<TrackerConfig>> {
         target: Target { name: Some(Glob::new("no-such-task")?), ..Target::default() },
         threshold_ns: 1_000_000_000,
         snapshot: false,
+        records: false,
         follows: Follows::Responses(ResponseConfig::default()),
     }])
 }

@@ -73,6 +73,7 @@ fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> 
             target: Target { name: Some(Glob::new(task)?), ..Target::default() },
             threshold_ns: 1 << 40,
             snapshot: false,
+            records: false,
             follows: match tracker {
                 Tracker::Offcpu => Follows::OffCpu,
                 Tracker::Softirq => Follows::Softirqs,

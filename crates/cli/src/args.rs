@@ -16,7 +16,9 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::{End, OriginKind, Tracker, WaitKind};
 use rtscope_session::command::CommandOutput;
 use rtscope_session::fail_if::FailIf;
+use rtscope_session::metrics::MetricsAddress;
 use rtscope_session::units::{Bytes, DurationNs, IntervalNs};
+use rtscope_session::watch::actions::words_of;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -49,8 +51,8 @@ rtscope help COMMAND, or rtscope COMMAND --help, describes a command."
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch the running kernel for late responses
-    #[command(subcommand, after_help = WATCH_EXAMPLES)]
-    Watch(WatchCommand),
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(WatchArgs),
     /// List instrumented programs, or the tracepoints of the kernel, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),
@@ -99,6 +101,19 @@ pub enum Command {
     },
 }
 
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub struct WatchArgs {
+    #[command(subcommand)]
+    pub tracker: Option<WatchCommand>,
+    /// Watch as this file says (docs/watch-config.md), instead of options
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// With --config: say what is wrong with the file, and watch nothing
+    #[arg(long, requires = "config")]
+    pub check: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum WatchCommand {
     /// Follow each response from its interrupt or timer to the target task, and report the late ones
@@ -145,6 +160,9 @@ const WATCH_EXAMPLES: &str = help!(
     "Example:
   rtscope watch response --task 'control*' --threshold 500us
   rtscope watch wakeup --task jackd --threshold 200us --and offcpu:5ms
+  rtscope watch wakeup --task jackd --threshold 200us --print-config > jackd.toml
+  rtscope watch --config jackd.toml
+      The same from a file (docs/watch-config.md); with --check it is only read.
 
 A tracker follows what happens to tasks while it happens, in the kernel; what takes longer than its
 limit is reported, explained, and saved if asked for."
@@ -493,6 +511,23 @@ pub struct WatchOptions {
     /// At most this many snapshots (1/s, 10/min). Every late response is counted and reported regardless
     #[arg(long, value_name = "RATE", default_value = "1/s")]
     pub rate: IntervalNs,
+    /// Raise each limit to the worst that was seen, in the kernel: only what is worse than all before is late
+    #[arg(long)]
+    pub record_breakers: bool,
+    /// Run this for each detection, with its record on standard input: the JSON object that --json prints. By /bin/sh -c, or a JSON array of
+    /// words as it is (["logger", "-t", "late"]). At most four run at once, on rtscope's CPUs; their output goes to standard error. When
+    /// the watch ends they have two seconds, and are killed
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub exec: Option<ExecArg>,
+    /// Run it at most this often (10/s, 1/min); the rest is counted
+    #[arg(long, value_name = "RATE", default_value = "1/s", requires = "exec")]
+    pub exec_rate: IntervalNs,
+    /// Print at most this many detections one by one (10/s); the rest is counted [default: all]
+    #[arg(long, value_name = "RATE")]
+    pub report_rate: Option<IntervalNs>,
+    /// Answer GET /metrics there, as OpenMetrics: a port (of this machine only), or ADDRESS:PORT. Port 0: a free one
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<MetricsAddress>,
     /// Stop after this time
     #[arg(long, value_name = "TIME")]
     pub duration: Option<DurationNs>,
@@ -511,9 +546,24 @@ pub struct WatchOptions {
     /// Also show every row of each list, steps that took no time, and by reason how often a response could not be followed
     #[arg(long, short)]
     pub verbose: bool,
+    /// Print these options as a file for rtscope watch --config, and watch nothing
+    #[arg(long)]
+    pub print_config: bool,
     /// Start this program, watch its process (unless --task, --pid or --tid are given), and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// The words of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecArg(pub Vec<OsString>);
+
+impl std::str::FromStr for ExecArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ExecArg, String> {
+        words_of(text).map(ExecArg)
+    }
 }
 
 /// `TRACKER:TIME`.

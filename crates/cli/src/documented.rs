@@ -16,6 +16,7 @@ fn pages() -> Vec<PathBuf> {
         "docs/shielding.md",
         "docs/impact.md",
         "docs/perfetto.md",
+        "docs/watch-config.md",
     ];
     pages.extend(others.map(|name| root.join(name)));
     pages

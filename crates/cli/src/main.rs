@@ -32,9 +32,8 @@ mod terminal;
 mod trace_args;
 mod watch;
 
-use args::{Args, Command, WatchCommand};
+use args::{Args, Command};
 use clap::FromArgMatches;
-use rtscope_event::Tracker;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -48,17 +47,7 @@ fn main() -> ExitCode {
         output::large_integers_as_strings();
     }
     let result = match args.command {
-        Command::Watch(WatchCommand::Response(options)) => watch::responses(*options),
-        Command::Watch(WatchCommand::Wakeup(options)) => watch::tracker(Tracker::Wakeup, *options),
-        Command::Watch(WatchCommand::Offcpu(options)) => watch::tracker(Tracker::Offcpu, *options),
-        Command::Watch(WatchCommand::Lock(options)) => watch::tracker(Tracker::Lock, *options),
-        Command::Watch(WatchCommand::Irq(options)) => watch::tracker(Tracker::Irq, *options),
-        Command::Watch(WatchCommand::Softirq(options)) => watch::tracker(Tracker::Softirq, *options),
-        Command::Watch(WatchCommand::Block(options)) => watch::tracker(Tracker::Block, *options),
-        Command::Watch(WatchCommand::Preemptoff(options)) => watch::tracker(Tracker::Preemptoff, *options),
-        Command::Watch(WatchCommand::Irqoff(options)) => watch::irqs_off(*options),
-        Command::Watch(WatchCommand::Pair(options)) => watch::pairs(*options),
-        Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
+        Command::Watch(options) => watch::run(options, &matches),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

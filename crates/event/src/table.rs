@@ -43,8 +43,8 @@ pub use text::{ParseEventError, event_line, parse_event};
 pub use view::{FoundNames, KernelView, is_kernels, name_in_traces};
 
 use crate::{
-    Comm, CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, TaskState, Tid, VectorKind,
-    WaitKind,
+    Comm, CpuId, CpuMask, End, Irq, MonotonicNs, OriginKind, Pid, Priority, TaskState, Tid, Tracker,
+    VectorKind, WaitKind,
 };
 use beside::{Beside, EventTime, InterruptName, ShownState, TaskName};
 use classes::Entry;
@@ -256,7 +256,10 @@ kernel_events! {
         threshold_ns: u64,
         /// number of the tracker's report on this CPU, from 1
         sequence: u64,
-        end: End
+        end: End,
+        tracker: Tracker,
+        /// which of the watch's trackers it is, from 0
+        instance: u32
     }
     VectorEntry: RTS_VECTOR_ENTRY, rts_vector, Origin::Vectors(0) => {
         kind: VectorKind,

@@ -242,6 +242,7 @@ pub fn probe() -> Vec<Capability> {
             target: Target::default(),
             threshold_ns: u64::MAX,
             snapshot: true,
+            records: false,
             follows: Follows::Responses(ResponseConfig {
                 end: End::Blocked,
                 origins: OriginFilter::default(),

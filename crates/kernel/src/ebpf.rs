@@ -95,6 +95,8 @@ pub struct TrackerConfig {
     pub threshold_ns: u64,
     /// What is late pulls the trigger of the flight recorder.
     pub snapshot: bool,
+    /// What is late is the limit from then on.
+    pub records: bool,
     /// What it follows.
     pub follows: Follows,
 }

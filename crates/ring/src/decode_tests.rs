@@ -284,6 +284,8 @@ fn a_late_response_in_the_trace_has_all_of_its_fields() {
             origin_id: 7_u32,
             origin_kind: byte(origin),
             end: byte(end),
+            tracker: byte(abi::RTS_TRACKER_OFFCPU),
+            instance: 3_u8,
         });
         let expected = EventKind::LateResponse {
             tid: Tid(5),
@@ -295,6 +297,8 @@ fn a_late_response_in_the_trace_has_all_of_its_fields() {
             threshold_ns: 3,
             sequence: 4,
             end: end_kind,
+            tracker: Tracker::Offcpu,
+            instance: 3,
         };
         check(abi::RTS_LATE_RESPONSE, 0, &bytes, &expected);
     }

@@ -19,6 +19,7 @@ pub mod fail_if;
 mod failure;
 pub mod kernel_flight;
 pub mod limits;
+pub mod metrics;
 mod observer;
 pub mod placement;
 pub mod program_flight;

@@ -4,6 +4,7 @@
 use crate::Failure;
 use crate::command::CommandEnd;
 use crate::record::{RecordProgress, RecordStart, RecordedTrace};
+use crate::watch::actions::ActionReport;
 use crate::watch::{HeldHistory, WatchStart};
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::summary::Report;
@@ -71,6 +72,9 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A watch has ended.
     fn watched(&self, _report: &Report) {}
+
+    /// What the actions of a watch came to, where there were any.
+    fn acted(&self, _report: &ActionReport) {}
 
     /// Something begins that takes a while: a few words.
     fn step(&self, _text: &str) {}

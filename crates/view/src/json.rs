@@ -9,6 +9,7 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::WallClock;
 use rtscope_event::{LateResponse, MonotonicNs, Stuck};
 use rtscope_session::command::CommandEnd;
+use rtscope_session::watch::actions::ActionReport;
 use serde::Serialize;
 
 /// Name and version of the objects of a watch.
@@ -75,6 +76,14 @@ pub fn summary_json(report: &Report, command: Option<CommandEnd>) -> serde_json:
         command: Option<serde_json::Value>,
     }
     line("summary", None, None, &Summary { report, command: command.map(command_json) })
+}
+
+/// What the actions of a watch came to: `"type":"actions"`.
+///
+/// # Errors
+/// As [`late_json`].
+pub fn actions_json(report: &ActionReport) -> serde_json::Result<String> {
+    line("actions", None, None, report)
 }
 
 /// How COMMAND ended.

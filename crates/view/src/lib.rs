@@ -33,7 +33,7 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
-pub use json::{SCHEMA, command_json, explanation_json, late_json, stuck_json, summary_json};
+pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};
 pub use record::{
@@ -51,6 +51,6 @@ pub use style::{Style, in_ascii};
 pub use summary::summary_text;
 pub use units::{count_text, counted, duration_text, reach_text, share_text, size_text};
 pub use watch::{
-    explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json, snapshot_text,
-    watch_start_json, watch_start_notes,
+    actions_text, explanation_file, history_json, history_notes, snapshot_json, snapshot_lost_json,
+    snapshot_text, watch_start_json, watch_start_notes,
 };

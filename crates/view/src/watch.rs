@@ -6,6 +6,7 @@ use crate::units::counted;
 use crate::{Style, clean, duration_text, explanation_text, loss_line};
 use rtscope_analyze::explain::Explanation;
 use rtscope_event::{CpuHistory, MonotonicNs, OriginKind, Tracker};
+use rtscope_session::watch::actions::ActionReport;
 use rtscope_session::watch::{HeldHistory, WatchStart};
 use rtscope_store::trigger::TriggerFile;
 use serde_json::{Value, json};
@@ -180,4 +181,30 @@ pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation], sty
         text.push_str(&explanation_text(explanation, style));
     }
     text
+}
+
+/// What the actions of a watch came to, for people: a line for each that there is something to say of.
+#[must_use]
+pub fn actions_text(report: &ActionReport) -> String {
+    let mut lines = Vec::new();
+    if let Some(suppressed) = report.reports_suppressed {
+        lines
+            .push(format!("not printed (--report-rate): {}", counted(suppressed, "detection", "detections")));
+    }
+    if let Some(command) = &report.command {
+        let mut line = format!("--exec: {}", counted(command.begun, "run", "runs"));
+        for (count, what) in [
+            (command.failed, "failed"),
+            (command.killed, "killed when the watch ended"),
+            (command.not_started, "not started"),
+            (command.suppressed_rate, "suppressed by --exec-rate"),
+            (command.suppressed_busy, "suppressed since four ran already"),
+        ] {
+            if count > 0 {
+                line.push_str(&format!("; {count} {what}"));
+            }
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
 }

@@ -1,22 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope watch`: from its arguments to the settings of a watch (`rtscope_session::watch`), and what that says (`report`).
 
+mod config;
 pub mod report;
 
-use crate::args::{EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchOptions};
+use crate::args::{
+    Args, Command, EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchArgs, WatchCommand,
+    WatchOptions,
+};
 use crate::exit::Failure;
 use crate::stop;
+use clap::{ArgMatches, FromArgMatches};
 use report::Report;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_analyze::summary::Report as Summary;
 use rtscope_event::{Loss, Tracker, WaitKind, counted};
 use rtscope_session::Observer;
 use rtscope_session::fail_if::{self, FailIf, Figure, Figures};
+use rtscope_session::watch::actions::{ActionSettings, CommandAction};
 use rtscope_session::watch::{self, WatchSettings};
+use rtscope_view::clean;
 use std::sync::Arc;
 
+/// What was asked for: with options, or in a file.
+pub fn run(options: WatchArgs, matches: &ArgMatches) -> Result<(), Failure> {
+    if config::is_to_be_printed(matches) {
+        crate::output::result(config::printed(matches)?.trim_end());
+        return Ok(());
+    }
+    let Some(file) = &options.config else {
+        return options.tracker.map_or(Ok(()), by_tracker);
+    };
+    let matches = config::read(file)?;
+    if options.check {
+        crate::output::note(&format!(
+            "rtscope: {}: a watch that can be started",
+            clean(&file.to_string_lossy())
+        ));
+        return Ok(());
+    }
+    let args = Args::from_arg_matches(&matches).map_err(|error| Failure::Usage(error.to_string()))?;
+    match args.command {
+        Command::Watch(WatchArgs { tracker: Some(tracker), .. }) => by_tracker(tracker),
+        _ => Ok(()),
+    }
+}
+
+fn by_tracker(command: WatchCommand) -> Result<(), Failure> {
+    match command {
+        WatchCommand::Response(options) => responses(*options),
+        WatchCommand::Wakeup(options) => tracker(Tracker::Wakeup, *options),
+        WatchCommand::Offcpu(options) => tracker(Tracker::Offcpu, *options),
+        WatchCommand::Lock(options) => tracker(Tracker::Lock, *options),
+        WatchCommand::Irq(options) => tracker(Tracker::Irq, *options),
+        WatchCommand::Softirq(options) => tracker(Tracker::Softirq, *options),
+        WatchCommand::Block(options) => tracker(Tracker::Block, *options),
+        WatchCommand::Preemptoff(options) => tracker(Tracker::Preemptoff, *options),
+        WatchCommand::Irqoff(options) => irqs_off(*options),
+        WatchCommand::Pair(options) => pairs(*options),
+        WatchCommand::Syscall(options) => syscalls(*options),
+    }
+}
+
 /// Watches responses until a signal, the duration, or COMMAND's end.
-pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
+fn responses(options: ResponseOptions) -> Result<(), Failure> {
     check_waits(&options)?;
     let settings = WatchSettings {
         between: between(&options)?,
@@ -27,33 +74,33 @@ pub fn responses(options: ResponseOptions) -> Result<(), Failure> {
         sources: if options.wait.is_empty() { WaitKind::SOURCES.to_vec() } else { options.wait },
         ..WatchSettings::of(options.watch.threshold.0)
     };
-    run(settings, options.watch)
+    start(settings, options.watch)
 }
 
 /// The same of a tracker that needs no options of its own.
-pub fn tracker(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
-    run(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
+fn tracker(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
+    start(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
 }
 
 /// System calls.
-pub fn syscalls(options: SyscallOptions) -> Result<(), Failure> {
+fn syscalls(options: SyscallOptions) -> Result<(), Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
-    run(WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
+    start(WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
 }
 
 /// Sections with interrupts off.
-pub fn irqs_off(options: IrqoffOptions) -> Result<(), Failure> {
+fn irqs_off(options: IrqoffOptions) -> Result<(), Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
     let sample_ns = options.period.map(|period| period.0);
-    run(WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
+    start(WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
 }
 
 /// Two events that belong together.
-pub fn pairs(options: PairOptions) -> Result<(), Failure> {
+fn pairs(options: PairOptions) -> Result<(), Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
     let between = question(&options.from, &options.to, options.key.as_deref())
         .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))?;
-    run(WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch)
+    start(WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch)
 }
 
 fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
@@ -61,7 +108,7 @@ fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, Str
     PairQuestion::parse(&format!("{from} -> {to}{by}"))
 }
 
-fn run(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
+fn start(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
     watch::keep_one_pool();
     fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
     let observer: Arc<dyn Observer> = Arc::new(Report::new(options.json.begin()?, options.verbose)?);
@@ -175,6 +222,15 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         explain_text: Some(|trigger, explanations| {
             rtscope_view::explanation_file(trigger, explanations, rtscope_view::Style::default())
         }),
+        record_breakers: options.record_breakers,
+        actions: ActionSettings {
+            report_interval_ns: options.report_rate.map(|rate| rate.0),
+            command: options
+                .exec
+                .map(|exec| CommandAction { words: exec.0, interval_ns: options.exec_rate.0 }),
+        },
+        record_text: Some(|late, clock| rtscope_view::late_json(late, Some(clock))),
+        metrics: options.metrics.map(|address| address.0),
         kernel: options.kernel,
         programs: options.user,
         bank_bytes: options.buffer.0,

@@ -9,6 +9,7 @@ use rtscope_analyze::summary;
 use rtscope_event::{LateResponse, Names, Stuck, WallClock};
 use rtscope_kernel::interrupts;
 use rtscope_session::command::CommandEnd;
+use rtscope_session::watch::actions::ActionReport;
 use rtscope_session::watch::{HeldHistory, WatchStart};
 use rtscope_session::{Observer, wall_clock};
 use rtscope_store::trigger::TriggerFile;
@@ -128,5 +129,9 @@ impl Observer for Report {
             || format!("\n{}", rtscope_view::summary_text(report, self.style)),
             || rtscope_view::summary_json(report, self.command.get().copied()),
         );
+    }
+
+    fn acted(&self, report: &ActionReport) {
+        self.print(|| rtscope_view::actions_text(report), || rtscope_view::actions_json(report));
     }
 }

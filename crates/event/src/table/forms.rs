@@ -6,7 +6,8 @@ use super::sink::{TraceSink, TraceType};
 use super::text::{escape, unescape};
 use super::view::TakenFields;
 use crate::{
-    Comm, CpuId, CpuMask, End, Irq, OriginKind, Pid, Priority, TaskState, Tid, VectorKind, WaitKind, exact,
+    Comm, CpuId, CpuMask, End, Irq, OriginKind, Pid, Priority, TaskState, Tid, Tracker, VectorKind, WaitKind,
+    exact,
 };
 use rtscope_abi as abi;
 use std::fmt::Write;
@@ -288,8 +289,15 @@ macro_rules! labels {
 
 labels! {
     VectorKind: TraceType::PartOfName, "no such vector";
-    OriginKind: TraceType::Labels(&["timer", "irq", "vector", "task"]), "no such origin";
-    End: TraceType::Labels(&["running", "blocked", "rewoken", "cycle"]), "no such end";
+    OriginKind: TraceType::Labels(&[
+        "timer", "irq", "vector", "task", "off_cpu", "softirq", "syscall", "lock", "block", "resched", "irqs_off",
+    ]), "no such origin";
+    End: TraceType::Labels(&[
+        "running", "blocked", "rewoken", "cycle", "returned", "acquired", "handled", "completed", "switched", "irqs_on",
+    ]), "no such end";
+    Tracker: TraceType::Labels(&[
+        "response", "wakeup", "offcpu", "syscall", "lock", "irq", "softirq", "block", "preemptoff", "irqoff",
+    ]), "no such tracker";
 }
 
 /// A value in the flags of a record's word.
@@ -449,5 +457,23 @@ impl Form for CpuMask {
 
     fn random(random: &mut RandomNumbers<'_>) -> CpuMask {
         CpuMask::new([random(0), random(0), 0, random(0)], random(2) == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trace numbers labels from 1, as the enumerations are.
+    fn assert_named<T: Copy>(form: TraceType, all: &[T], name: fn(T) -> &'static str) {
+        let TraceType::Labels(labels) = form else { panic!("{form:?}") };
+        assert_eq!(labels, all.iter().map(|value| name(*value)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_trace_has_a_name_for_every_origin_end_and_tracker() {
+        assert_named(OriginKind::TRACE, &OriginKind::ALL, OriginKind::name);
+        assert_named(End::TRACE, &End::ALL, End::name);
+        assert_named(Tracker::TRACE, &Tracker::ALL, Tracker::name);
     }
 }

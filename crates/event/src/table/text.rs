@@ -140,7 +140,7 @@ mod tests {
             "9 0 cpu_idle state=exit cpu=0",
             "9 0 ipi_send_cpumask targets=1-3,5 callsite=0x1 callback=0x2 call=1",
             "9 0 workqueue_queue_work work=0x5 function=0x6 req_cpu=8192",
-            "9 0 rtscope_late_response tid=2 pid=2 origin_kind=irq origin_id=36 origin_ns=5 response_ns=9 threshold_ns=3 sequence=1 end=blocked",
+            "9 0 rtscope_late_response tid=2 pid=2 origin_kind=irq origin_id=36 origin_ns=5 response_ns=9 threshold_ns=3 sequence=1 end=blocked tracker=wakeup instance=2",
         ];
         for line in lines {
             assert_eq!(event_line(&parse_event(line).unwrap()), line);

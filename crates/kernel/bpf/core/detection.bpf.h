@@ -23,6 +23,11 @@ struct {
 	__uint(max_entries, 1); /* CPUs */
 } late_rings SEC(".maps");
 
+/* The worst that an instance has reported, where only what is worse is late. */
+struct {
+	__u64 worst_ns[RTS_INSTANCES];
+} records SEC(".data.records");
+
 /* What ended, in one argument: five are what a BPF function can have. */
 struct ended {
 	__u8 tracker, targets, end, pad;
@@ -47,7 +52,7 @@ struct ended {
  * outermost, after which none is under way, shows all.
  */
 static __always_inline __u64 report(struct here *here, const struct rts_chain *chain, struct task_struct *task,
-				    const struct ended *ended, __u32 instance, __u64 generation)
+				    const struct ended *ended, __u32 instance, __u64 limit_ns, __u64 generation)
 {
 	struct rts_cpu_control *control = here->control;
 	struct late_ring *ring = bpf_map_lookup_elem(&late_rings, &here->cpu);
@@ -67,7 +72,7 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	position = __sync_fetch_and_add(&control->late_reserved, 1);
 	late = &ring->slots[position & (RTS_LATE_SLOTS - 1)];
 	late->end_ns = chain->last_ns;
-	late->threshold_ns = config.instances[instance].threshold_ns;
+	late->threshold_ns = limit_ns;
 	late->trigger_generation = generation;
 	late->tid = ended->request ? ended->request->tid : (__u32)task->pid;
 	late->pid = ended->request ? ended->request->pid : (__u32)task->tgid;
@@ -134,6 +139,30 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 		count->seen++;
 }
 
+/* Several CPUs may break a record at once: one that has lost so often against others is reported, though one of them may be worse. */
+#define RECORD_TRIES 4
+
+/* Whether this is worse than all that the instance has reported: then it is the limit from now on, and the one before is given. */
+static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u64 *limit_ns)
+{
+	__u64 *worst_ns = &records.worst_ns[instance];
+	__u64 known_ns = *(volatile __u64 *)worst_ns, found_ns;
+
+#pragma unroll
+	for (int try = 0; try < RECORD_TRIES; try++) {
+		if (duration_ns <= known_ns)
+			return false;
+		/* ORDER: none; a number that stands for itself. */
+		found_ns = __sync_val_compare_and_swap(worst_ns, known_ns, duration_ns);
+		if (found_ns == known_ns)
+			break;
+		known_ns = found_ns;
+	}
+	if (known_ns > *limit_ns)
+		*limit_ns = known_ns;
+	return true;
+}
+
 /* Counts for one instance, and reports what is beyond its limit. */
 static __always_inline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
 				 const struct ended *ended, __u32 instance)
@@ -141,6 +170,7 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 	struct rts_stats *s = stats_of(here, instance & (RTS_INSTANCES - 1));
 	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];
 	__u64 duration_ns = chain->last_ns - chain->origin_ns;
+	__u64 limit_ns = of->threshold_ns;
 	__u32 bucket = histogram_bucket(duration_ns);
 	__u32 tid = ended->request ? ended->request->tid : (__u32)task->pid;
 	__u64 sequence, generation;
@@ -157,15 +187,17 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 		s->max_ns = duration_ns;
 	if (bucket < RTS_HIST_BUCKETS)
 		s->histogram[bucket]++;
-	if (duration_ns <= of->threshold_ns)
+	if (duration_ns <= limit_ns)
+		return 0;
+	if (of->records && !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
 		return 0;
 	s->late++;
 	generation = of->snapshot ? claim_trigger(here, s, tid) : 0;
-	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), generation);
+	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), limit_ns, generation);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = duration_ns;
-		r->threshold_ns = of->threshold_ns;
+		r->threshold_ns = limit_ns;
 		r->sequence = sequence;
 		r->tid = tid;
 		r->pid = ended->request ? ended->request->pid : (__u32)task->tgid;

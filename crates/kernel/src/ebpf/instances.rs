@@ -80,6 +80,7 @@ fn instance(tracker: &TrackerConfig) -> abi::rts_instance {
         target_tid: tracker.target.tid.map_or(0, |tid| tid.0),
         tracker: tracker.follows.tracker().number(),
         snapshot: u8::from(tracker.snapshot),
+        records: u8::from(tracker.records),
         command: u8::from(tracker.target.is_command),
         ..Default::default()
     };

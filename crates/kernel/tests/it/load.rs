@@ -20,6 +20,7 @@ fn config() -> EbpfConfig {
             target: Target { name: Some(Glob::new("control*").unwrap()), ..Target::default() },
             threshold_ns: 500_000,
             snapshot: true,
+            records: false,
             follows: Follows::Responses(ResponseConfig {
                 end: End::Blocked,
                 origins: OriginFilter::default(),

@@ -4,10 +4,12 @@
 //! It needs no priority and no wakeup: what was detected waits in memory. Its only deadline is that a ring of reports
 //! (256 per CPU) is not overrun, which would be counted.
 
+use super::actions::Actions;
 use super::backlog::Backlog;
 use super::describe::Describer;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
+use super::measured;
 use super::observable::is_judged_later;
 use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
@@ -16,6 +18,7 @@ use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
 use super::{HeldHistory, WatchStart};
 use crate::command::Child;
+use crate::metrics::MetricsServer;
 use crate::placement::Placement;
 use crate::program_flight::{ProgramFlight, UserPart};
 use crate::{Failure, Observer, Stop, wall_clock};
@@ -23,6 +26,7 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, interrupts};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +51,9 @@ pub struct Listener {
     programs: Option<ProgramFlight>,
     writer: Writer,
     observer: Arc<dyn Observer>,
+    actions: Arc<Actions>,
+    /// Answers who asks for metrics.
+    metrics: Option<MetricsServer>,
     misses: MissCounter,
     backlog: Backlog,
     /// By instance.
@@ -89,7 +96,7 @@ impl Listener {
         plan: Plan,
         ebpf: EbpfPrograms,
         (ftrace, programs): (Option<FtraceRecorder>, Option<ProgramFlight>),
-        (observer, placement): (Arc<dyn Observer>, Placement),
+        (observer, placement, actions): (Arc<dyn Observer>, Placement, Arc<Actions>),
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
         let settings = Settings {
@@ -100,7 +107,7 @@ impl Listener {
             explain_text: plan.explain_text,
             clock: wall_clock::now()?,
         };
-        let writer = Writer::start(settings, Arc::clone(&observer))?;
+        let writer = Writer::start(settings, Arc::clone(&observer), Arc::clone(&actions))?;
         let mut misses = MissCounter::default();
         let timeout = Timeout::new(&ebpf, &plan)?;
         let started = monotonic_now();
@@ -112,6 +119,8 @@ impl Listener {
             programs,
             writer,
             observer,
+            actions,
+            metrics: None,
             misses,
             backlog: Backlog::default(),
             names: Describer::new(plan.pair.as_ref().map(|(_, tracepoints)| tracepoints.clone())),
@@ -134,6 +143,16 @@ impl Listener {
             pending: Vec::new(),
             failure: None,
         })
+    }
+
+    /// Lets others ask for metrics there.
+    pub fn serve_metrics(&mut self, address: Option<SocketAddr>) -> Result<(), Failure> {
+        let Some(address) = address else { return Ok(()) };
+        let server = MetricsServer::start(address)
+            .map_err(|error| Failure::doing(format!("serving metrics on {address} (--metrics)"), error))?;
+        self.observer.note(&format!("metrics: http://{}/metrics", server.address()));
+        self.metrics = Some(server);
+        Ok(())
     }
 
     /// Says what is watched.
@@ -242,6 +261,7 @@ impl Listener {
         self.take_reports();
         self.tell_what_hangs(now)?;
         self.tell_who_asks(now);
+        self.tell_metrics(now);
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
         }
@@ -271,12 +291,12 @@ impl Listener {
     fn take_report(&mut self, late: LateResponse) {
         self.pending.retain(|pending| operation(pending) != operation(&late));
         if !is_judged_later(&late) {
-            self.observer.late(&late);
+            self.actions.late(&late);
         }
         self.last_late = self.last_late.max(late.end_ns);
         if let Some(oldest) = self.backlog.push(late) {
             if is_judged_later(&oldest) {
-                self.observer.late(&oldest);
+                self.actions.late(&oldest);
             }
             self.summary_of(oldest.instance).unexplained(&oldest);
         }
@@ -298,6 +318,29 @@ impl Listener {
         self.door = Some(door);
     }
 
+    /// Who asks for metrics. Costs two loads while nobody does.
+    fn tell_metrics(&mut self, now: MonotonicNs) {
+        let Some(server) = self.metrics.as_ref().filter(|server| server.is_asked()) else { return };
+        let instances = self.plan.trackers.iter().zip(&self.summaries).enumerate();
+        let all: Vec<measured::Instance> = instances
+            .map(|(index, ((tracker, threshold_ns), summary))| measured::Instance {
+                tracker: *tracker,
+                threshold_ns: *threshold_ns,
+                raises: self.plan.record_breakers,
+                stats: self.recorder.stats(index),
+                snapshots: summary.snapshots,
+                failed_snapshots: summary.failed_snapshots,
+            })
+            .collect();
+        let watch = measured::Watch {
+            elapsed_ns: now.since(self.started),
+            misses: self.misses.total(),
+            unreadable_reports: self.recorder.unreadable_reports(),
+            actions: self.actions.report(),
+        };
+        server.answer(measured::exposition(&all, &watch));
+    }
+
     fn state(&mut self, now: MonotonicNs) -> Option<WatchState> {
         let mut all = pending::under_way(&self.ebpf, &self.plan, now).ok()?;
         all.iter_mut().for_each(|late| self.names.describe(late));
@@ -312,12 +355,24 @@ impl Listener {
     /// What has not ended is late, too, where it is beyond the limit.
     fn take_pending(&mut self) {
         for mut late in std::mem::take(&mut self.pending) {
+            if self.plan.record_breakers && !self.breaks_record(&mut late) {
+                continue;
+            }
             self.names.describe(&mut late);
             let summary = self.summary_of(late.instance);
             summary.pending += 1;
             summary.pending_max_ns = summary.pending_max_ns.max(late.response_ns());
             self.take_report(late);
         }
+    }
+
+    /// The kernel has raised the limit to the worst that ended; these are the longest first.
+    fn breaks_record(&mut self, late: &mut LateResponse) -> bool {
+        let ended_ns = self.recorder.stats(usize::from(late.instance)).max_ns.unwrap_or(0);
+        let pending_ns = self.summary_of(late.instance).pending_max_ns;
+        let limit_ns = late.threshold_ns.max(ended_ns).max(pending_ns);
+        late.threshold_ns = limit_ns;
+        late.response_ns() > limit_ns
     }
 
     /// Late intervals between two events of programs: what the tracker does for responses is done here.
@@ -431,6 +486,7 @@ impl Listener {
         self.take_reports();
         self.take_pending();
         self.explain_the_rest()?;
+        self.actions.end();
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
         if self.waits_for_target && reports.iter().all(|report| report.counters.seen == 0) {
@@ -439,6 +495,9 @@ impl Listener {
                 .note(&format!("{target} never appeared; names are those of /proc/PID/comm (ps -eLo comm)"));
         }
         reports.iter().for_each(|report| self.observer.watched(report));
+        if let Some(report) = self.actions.report() {
+            self.observer.acted(&report);
+        }
         self.failure.map_or(Ok(reports), Err)
     }
 

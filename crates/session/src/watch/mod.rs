@@ -4,6 +4,7 @@
 //! `plan` resolves the settings; `listener` polls the kernel's words and copies what is frozen; `writer`, on a thread of its
 //! own, decodes, explains and saves. The kernel side does the catching: the listener may be late.
 
+pub mod actions;
 mod backlog;
 mod calls;
 mod describe;
@@ -11,6 +12,7 @@ pub mod files;
 pub(crate) mod ftrace;
 mod intervals;
 mod listener;
+mod measured;
 mod memory;
 mod numbered;
 mod observable;
@@ -32,6 +34,7 @@ use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
+use actions::Actions;
 use ftrace::FtraceRecorder;
 use listener::Listener;
 use plan::Plan;
@@ -113,7 +116,11 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
     let reach_ns = plan.pre_ns.saturating_add(plan.post_ns);
     let programs = ProgramFlight::for_watch(&plan.programs, reach_ns, plan.span_tracker())?;
     let ebpf = EbpfPrograms::start(&plan.ebpf)?;
-    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), (Arc::clone(observer), placement))?;
+    let clock = crate::wall_clock::now()?;
+    let actions = Actions::start(&settings.actions, settings.record_text, clock, observer)?;
+    let others = (Arc::clone(observer), placement, Arc::new(actions));
+    let mut listener = Listener::new(plan, ebpf, (ftrace, programs), others)?;
+    listener.serve_metrics(settings.metrics)?;
     listener.introduce();
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();

@@ -57,6 +57,8 @@ pub struct Plan {
     pub programs: Vec<String>,
     /// When to stop.
     pub duration_ns: Option<u64>,
+    /// What is late is the limit from then on.
+    pub record_breakers: bool,
     /// What has not ended after this time is told while it is under way.
     pub timeout_ns: Option<u64>,
     /// A program to start.
@@ -78,6 +80,7 @@ impl Plan {
         let pair = pair(settings)?;
         let settings = &WatchSettings { tracker: tracker(settings, pair.as_ref())?, ..settings.clone() };
         check_timeout(settings, pair.is_some())?;
+        check_records(settings)?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -132,6 +135,7 @@ impl Plan {
             programs,
             duration_ns: settings.duration_ns,
             timeout_ns: settings.timeout_ns,
+            record_breakers: settings.record_breakers,
             command: settings.command.clone(),
         })
     }
@@ -237,6 +241,17 @@ fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure>
     ))
 }
 
+/// The limit of the time between two events of programs is not the kernel's.
+fn check_records(settings: &WatchSettings) -> Result<(), Failure> {
+    if settings.record_breakers && settings.between.is_some() {
+        return Err(Failure::Usage(
+            "--record-breakers: the kernel raises the limit of its trackers, but the time between two events of programs (--from, --to) is measured outside it"
+                .to_string(),
+        ));
+    }
+    Ok(())
+}
+
 /// One for each thing that is followed.
 fn trackers(
     settings: &WatchSettings,
@@ -264,7 +279,8 @@ fn trackers(
             Tracker::Irqoff => Follows::IrqOff(sample_ns),
             Tracker::Pair => Follows::Pair(Box::new(pair.clone().ok_or_else(not_named)?)),
         };
-        Ok(TrackerConfig { target: target.clone(), threshold_ns, snapshot: true, follows })
+        let records = settings.record_breakers;
+        Ok(TrackerConfig { target: target.clone(), threshold_ns, snapshot: true, records, follows })
     };
     wanted.map(config).collect()
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is to be watched, as plain values.
 
+use super::actions::{ActionSettings, RecordText};
 use crate::command::CommandOutput;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{End, OriginKind, Tracker, WaitKind};
 use rtscope_store::trigger::TriggerFile;
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Makes the text of a snapshot's `explain.txt`.
@@ -49,6 +51,14 @@ pub struct WatchSettings {
     pub snapshot_dir: Option<PathBuf>,
     /// What a snapshot's `explain.txt` says; `None`: it has none.
     pub explain_text: Option<ExplainText>,
+    /// What is late is the limit from then on, for each of the trackers: only what is worse than all before is late.
+    pub record_breakers: bool,
+    /// What is done about a detection besides the snapshot.
+    pub actions: ActionSettings,
+    /// What a command is given of a detection; without it no command is run.
+    pub record_text: Option<RecordText>,
+    /// Where metrics can be asked for.
+    pub metrics: Option<SocketAddr>,
     /// Patterns of tracepoints that snapshots have in addition.
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have in addition.
@@ -92,6 +102,10 @@ impl WatchSettings {
             sources: WaitKind::SOURCES.to_vec(),
             snapshot_dir: None,
             explain_text: None,
+            record_breakers: false,
+            actions: ActionSettings::default(),
+            record_text: None,
+            metrics: None,
             kernel: Vec::new(),
             programs: Vec::new(),
             bank_bytes: 8 << 20,

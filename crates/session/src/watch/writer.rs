@@ -4,6 +4,7 @@
 //! There is at most one snapshot under way. While it is, the frozen banks of the next one simply stay frozen; the kernel
 //! side goes on recording in the other banks and counts the triggers that found none free.
 
+use super::actions::Actions;
 use super::files;
 use super::ftrace::FtracePart;
 use super::memory::give_back;
@@ -89,14 +90,18 @@ pub struct Writer {
 
 impl Writer {
     /// Starts the thread.
-    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> Result<Writer, Failure> {
+    pub fn start(
+        settings: Settings,
+        observer: Arc<dyn Observer>,
+        actions: Arc<Actions>,
+    ) -> Result<Writer, Failure> {
         let (jobs, to_do) = sync_channel::<Job>(1);
         let (finished, done) = sync_channel(2);
         let thread = std::thread::Builder::new()
             .name("rtscope-writer".to_string())
             .spawn(move || {
                 while let Ok(job) = to_do.recv() {
-                    if finished.send(work(job, &settings, observer.as_ref())).is_err() {
+                    if finished.send(work(job, &settings, observer.as_ref(), &actions)).is_err() {
                         return;
                     }
                     give_back();
@@ -157,7 +162,7 @@ impl Writer {
     }
 }
 
-fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJob {
+fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Actions) -> FinishedJob {
     let mut recording = {
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
         job.snapshot.decode(job.window, tasks, irqs)
@@ -177,7 +182,7 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer) -> FinishedJ
     let mut judged = Judged::new(&recording, std::mem::take(&mut job.late));
     judged.append(others);
     let Judged { late, explanations, parts, unobserved } = judged;
-    late.iter().filter(|late| is_judged_later(late)).for_each(|late| observer.late(late));
+    late.iter().filter(|late| is_judged_later(late)).for_each(|late| actions.late(late));
     job.late = late;
     let pulled = |late: &LateResponse| job.trace.is_some() && late.snapshot == Some(job.snapshot.generation);
     let dropped = unobserved.iter().any(pulled);

@@ -57,6 +57,8 @@ fn event(late: &LateResponse) -> Event {
         threshold_ns: late.threshold_ns,
         sequence: late.sequence,
         end: late.end,
+        tracker: late.tracker,
+        instance: late.instance.into(),
     };
     Event { time: late.end_ns, cpu: late.cpu, kind }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope watch`: whom it watches, what it finds and explains, what it saves, and how it ends.
 
+mod actions;
 mod blame;
 mod blocks;
 mod chains;
