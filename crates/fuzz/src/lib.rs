@@ -11,6 +11,7 @@ mod arm;
 mod ctf;
 mod hardware;
 mod programs;
+mod pt;
 mod seeds;
 mod text;
 
@@ -42,7 +43,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 21] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -175,6 +176,20 @@ pub const TARGETS: [Target; 19] = [
         bytes_max: 8 * KIB,
         memory: (64, 8 * MIB),
         parse: arm::etm3,
+    },
+    Target {
+        name: "pt",
+        content: "a stream of Intel PT",
+        bytes_max: 4 * KIB,
+        memory: (8, 64 * KIB),
+        parse: pt::packets,
+    },
+    Target {
+        name: "pt-flow",
+        content: "how much of it is code, code, and a stream of Intel PT",
+        bytes_max: 4 * KIB,
+        memory: (400, MIB),
+        parse: pt::flow,
     },
 ];
 

@@ -3,6 +3,7 @@
 //! where RTSCOPE_CAPTURES names their directory.
 
 mod itm;
+mod pt;
 mod stp;
 
 use crate::blocks::Order;
@@ -38,7 +39,8 @@ fn repeated(bytes: &[u8], at_least: usize) -> Vec<u8> {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let (rounds, bytes) = if quick { (5, 2 << 20) } else { (31, 16 << 20) };
-    let cases: Vec<Case> = stp::cases(bytes).into_iter().chain(itm::cases(bytes)).collect();
+    let cases: Vec<Case> =
+        [stp::cases(bytes), itm::cases(bytes), pt::cases(bytes)].into_iter().flatten().collect();
     let (mut order, mut costs) = (Order::new(), vec![Vec::new(); cases.len()]);
     let mut checks = Vec::new();
     for round in 0..=rounds {

@@ -3,9 +3,11 @@
 
 use std::fs;
 
+use super::generated::{Program, followed, traced};
 use super::packets::{all, encoded};
 use super::{Kept, decoded};
-use rtscope_hardware::pt::Packet;
+use rtscope_hardware::pt::{Event, Packet, TracerConfig};
+use rtscope_testkit::random::Random;
 
 /// Our own stream, and the captures where they are.
 fn streams() -> Vec<Vec<u8>> {
@@ -66,4 +68,46 @@ fn long_runs_of_a_byte_are_read_to_their_end() {
             assert_eq!(decoded(&stream, &[stream.len()]), decoded(&stream, &[13]));
         }
     }
+}
+
+#[test]
+fn a_flipped_byte_changes_nothing_of_the_flow_before_it() {
+    for seed in 0..4 {
+        let random = &mut Random(seed);
+        let program = Program::new(random);
+        let config = TracerConfig { long_branches: seed % 2 == 1, ..TracerConfig::default() };
+        let (stream, _) = traced(&program, config, 3000, random);
+        for _ in 0..250 {
+            let at = 16 + random.index(stream.len() - 16);
+            let mut flipped = stream.clone();
+            flipped[at] ^= 1 + random.below(255) as u8;
+            let before = followed(&program, &stream[..at - 15], 4096).instructions;
+            let all = followed(&program, &flipped, 4096).instructions;
+            assert_eq!(before, all[..before.len()], "seed {seed}, byte {at}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_stream_is_followed_up_to_the_cut() {
+    let random = &mut Random(5);
+    let program = Program::new(random);
+    let (stream, executed) = traced(&program, TracerConfig::default(), 20_000, random);
+    for at in (0..1000).map(|part| stream.len() * part / 1000) {
+        let instructions = followed(&program, &stream[..at], 997).instructions;
+        assert_eq!(instructions, executed.instructions[..instructions.len()], "cut at {at}");
+        // What begins anywhere is followed from the next PSB on.
+        followed(&program, &stream[at..], 997);
+    }
+}
+
+#[test]
+fn a_wrong_program_is_said_at_each_place() {
+    let random = &mut Random(6);
+    let (right, wrong) = (Program::new(random), Program::new(random));
+    let (stream, executed) = traced(&right, TracerConfig::default(), 50_000, random);
+    let followed = followed(&wrong, &stream, 4096);
+    assert_ne!(followed.instructions, executed.instructions);
+    let failed = followed.events.iter().filter(|(_, event)| matches!(event, Event::Failed { .. })).count();
+    assert!(failed > 100, "{failed} places where the program does not fit");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Times of packets: those of libipt's `ptdump --time` on real captures, and what must hold of any stream.
 
-use rtscope_hardware::pt::{Clock, ClockConfig};
+use rtscope_hardware::pt::{Clock, ClockConfig, Packet, PerfClock, Time, Tnt};
 
 use super::decoded;
 use crate::captures::{capture, expected};
@@ -50,4 +50,73 @@ fn crystal_ticks_of_a_skylake_m_are_those_of_ptdump() {
         let expected = expected(&format!("ptdump-2.3/quipper.{name}.time.txt.xz"));
         assert_eq!(differences(&capture, &expected, config), (count, 0));
     }
+}
+
+fn clock(mtc_frequency: u8) -> Clock {
+    Clock::new(ClockConfig { mtc_frequency, tsc_per_crystal: Some((300, 2)), nominal_ratio: Some(30) })
+}
+
+fn after(clock: &mut Clock, packets: &[Packet]) -> Time {
+    packets.iter().for_each(|packet| clock.packet(*packet));
+    clock.time().unwrap()
+}
+
+#[test]
+fn cycles_before_the_first_tsc_have_no_time_and_are_counted() {
+    let mut clock = clock(3);
+    clock.packet(Packet::Cyc { cycles: 31 });
+    assert_eq!((clock.time(), clock.cycles_without_time()), (None, 31));
+    assert_eq!(after(&mut clock, &[Packet::Tsc { ticks: 7 }]).ticks, 7);
+}
+
+#[test]
+fn an_mtc_is_placed_from_the_tma_at_each_frequency() {
+    // 150 TSC ticks for a crystal tick; the TMA is 20 ticks after crystal tick 0x1fff0.
+    for frequency in 0..16 {
+        let mut clock = clock(frequency);
+        after(&mut clock, &[Packet::Tsc { ticks: 1_000_000 }, Packet::Tma { ctc: 0xfff0, fast_counter: 20 }]);
+        let period = 1_u64 << frequency;
+        for mtc in (0x1fff0 / period + 1..).take(700) {
+            let time = after(&mut clock, &[Packet::Mtc { ctc: mtc as u8 }]);
+            assert_eq!(time.ticks, 1_000_000 - 20 + (mtc * period - 0x1fff0) * 150, "{frequency}, {mtc:x}");
+            assert_eq!(time.error_ticks, Some(period * 150));
+        }
+    }
+}
+
+#[test]
+fn times_do_not_decrease_and_the_step_back_is_in_the_error() {
+    let mut clock = clock(3);
+    after(
+        &mut clock,
+        &[Packet::Tsc { ticks: 5000 }, Packet::Tma { ctc: 0, fast_counter: 0 }, Packet::Cbr { ratio: 10 }],
+    );
+    // 3 ticks a cycle: far beyond the MTC that comes then, at 1200 ticks.
+    let cycles = after(&mut clock, &[Packet::Cyc { cycles: 1000 }]);
+    assert_eq!(cycles.ticks, 8000);
+    let mtc =
+        after(&mut clock, &[Packet::Pad, Packet::Tnt8(Tnt { bits: 1, count: 1 }), Packet::Mtc { ctc: 1 }]);
+    assert_eq!(mtc, Time { ticks: 8000, error_ticks: Some(1200 + 8000 - 6200) });
+}
+
+#[test]
+fn a_new_frequency_ends_what_was_measured() {
+    let mut clock = clock(0);
+    after(&mut clock, &[Packet::Tsc { ticks: 0 }, Packet::Tma { ctc: 0, fast_counter: 0 }]);
+    let mtc = |ctc| [Packet::Cyc { cycles: 100 }, Packet::Mtc { ctc }];
+    after(&mut clock, &[mtc(1), mtc(2)].concat());
+    // 150 ticks for 100 cycles.
+    assert_eq!(after(&mut clock, &[Packet::Cyc { cycles: 10 }]).ticks, 315);
+    let psb = [Packet::Psb, Packet::Cbr { ratio: 60 }, Packet::PsbEnd, Packet::Cyc { cycles: 10 }];
+    assert_eq!(after(&mut clock, &psb).ticks, 330, "within PSB+ it is no news");
+    assert_eq!(after(&mut clock, &[Packet::Cbr { ratio: 60 }, Packet::Cyc { cycles: 40 }]).ticks, 330);
+    assert_eq!(after(&mut clock, &[Packet::Cyc { cycles: 40 }]).ticks, 350, "30/60 ticks for a cycle");
+}
+
+#[test]
+fn perfs_clock_wraps_as_the_kernels_does() {
+    let clock = PerfClock { shift: 31, mult: 581_029_125, zero: 18_444_502_336_406_842_448 };
+    // (tsc * mult) >> shift, added to zero modulo 2^64; by an independent calculation with big numbers.
+    assert_eq!(clock.nanoseconds(0x2f_a108_8fac_05e2), 1_385_530_563_941_550);
+    assert_eq!(clock.duration_ns(0x4d0), 333);
 }
