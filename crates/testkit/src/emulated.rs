@@ -75,7 +75,7 @@ impl Program {
 fn address(line: &[u8]) -> Option<u64> {
     let mut parts = line.split(|byte| *byte == b'/');
     parts.next()?;
-    u64::from_str_radix(str::from_utf8(parts.next()?).ok()?, 16).ok()
+    u64::from_str_radix(std::str::from_utf8(parts.next()?).ok()?, 16).ok()
 }
 
 /// The executable segments of a 64-bit ELF file.
