@@ -4,8 +4,6 @@
 //! Nothing is walked ahead: after the last branch that is known, the walk stands at its target, since the next packet may be
 //! an interrupt at any instruction from there on.
 
-use alloc::collections::VecDeque;
-
 use super::super::code::{BlockEnd, Memory, NONE};
 use super::super::packet::{ExecMode, Tnt};
 use super::event::{FlowError, Stamp};
@@ -13,10 +11,6 @@ use super::{FlowSink, SpaceId};
 
 /// Returns that may be compressed: as many as the processor keeps.
 const CALLS: usize = 64;
-
-/// Packets of branches that may wait for the target of an indirect branch before them. The processor sends the target after one such
-/// packet.
-const WAITING_MAX: usize = 8;
 
 /// A call: the node that it ends.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +88,6 @@ pub(super) struct Walk {
     /// Branches: the oldest is the highest bit.
     bits: u64,
     count: u32,
-    /// Those after them.
-    waiting: VecDeque<Tnt>,
 }
 
 impl Walk {
@@ -109,7 +101,6 @@ impl Walk {
             calls: Calls { ring: [Call { node: NONE, back: 0 }; CALLS], top: 0, len: 0 },
             bits: 0,
             count: 0,
-            waiting: VecDeque::new(),
         }
     }
 
@@ -123,7 +114,6 @@ impl Walk {
     pub fn clear(&mut self) {
         self.calls.len = 0;
         self.count = 0;
-        self.waiting.clear();
     }
 
     /// Branches that are not followed yet.
@@ -149,38 +139,18 @@ impl Walk {
 
     /// Branches, in their order.
     pub fn branches(&mut self, tnt: Tnt, sink: &mut impl FlowSink, stamp: &Stamp) -> Result<(), FlowError> {
+        // Targets that are deferred come directly after the branches that they were deferred for.
         if self.count > 0 {
-            if self.waiting.len() == WAITING_MAX {
-                return Err(FlowError::TargetMissing);
-            }
-            self.waiting.push_back(tnt);
-            return Ok(());
+            return Err(FlowError::TargetMissing);
         }
-        self.load(tnt);
-        self.run(sink, stamp)
-    }
-
-    fn load(&mut self, tnt: Tnt) {
         self.count = tnt.count.into();
         // At most 47.
         self.bits = if self.count == 0 { 0 } else { tnt.bits << (64 - self.count) };
+        self.run(sink, stamp)
     }
 
     /// Follows the branches that are there, up to one that needs its target.
     fn run(&mut self, sink: &mut impl FlowSink, stamp: &Stamp) -> Result<(), FlowError> {
-        loop {
-            self.run_loaded(sink, stamp)?;
-            if self.count > 0 {
-                return Ok(());
-            }
-            match self.waiting.pop_front() {
-                Some(tnt) => self.load(tnt),
-                None => return Ok(()),
-            }
-        }
-    }
-
-    fn run_loaded(&mut self, sink: &mut impl FlowSink, stamp: &Stamp) -> Result<(), FlowError> {
         let mode = self.mode;
         let mut circle = Circle::new();
         while self.count > 0 {

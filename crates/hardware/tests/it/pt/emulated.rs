@@ -62,7 +62,7 @@ fn a_real_program_is_followed_instruction_by_instruction() {
     }
     // Some 10 branches for each 50 instructions; the long form has ten million of them.
     let (rounds, branches_at_least) =
-        if rtscope_testkit::full() { ("1500", 10_000_000) } else { ("20", 100_000) };
+        if rtscope_testkit::full() { ("2200", 10_000_000) } else { ("20", 100_000) };
     let mut traced = memory.clone();
     let mut tracer = Tracer::new(TracerConfig::default());
     let (mut before, mut executed, mut next_psb) = (None, Sequence::default(), 0);

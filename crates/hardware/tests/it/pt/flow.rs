@@ -5,7 +5,9 @@
 
 use std::fmt::Write;
 
-use rtscope_hardware::pt::{Block, ClockConfig, Event, Flow, FlowDecoder, FlowSink, SpaceId, Stamp};
+use rtscope_hardware::pt::{
+    Block, ClockConfig, Event, Flow, FlowDecoder, FlowSink, Packet, SpaceId, Stamp, Tnt, encode,
+};
 
 use crate::captures::capture;
 
@@ -123,4 +125,33 @@ fn instructions_of_a_broadwell_are_those_of_ptxed() {
         of_ptxed(&std::fs::read_to_string(capture!("expected/ptxed-2.3/lldb-single.txt")).unwrap())
     );
     assert_eq!(ours.iter().filter(|line| !line.starts_with('[')).count(), 21);
+}
+
+/// The failures of a program (at 0x1000) with a stream that begins at its first instruction.
+fn failures(code: &[u8], packets: &[Packet]) -> Vec<String> {
+    let mut stream = Vec::new();
+    let begin = [Packet::Psb, Packet::PsbEnd, Packet::TipPge(encode::shortest_ip(0x1000, 0))];
+    for packet in begin.iter().chain(packets) {
+        encode::packet(*packet, &mut stream);
+    }
+    let lines = printed(&stream, (0x1000, code), ClockConfig::default());
+    lines.into_iter().filter(|line| line.contains("Failed")).collect()
+}
+
+#[test]
+fn a_packet_that_the_program_cannot_make_is_an_error_where_it_is() {
+    let tnt = |bits| Packet::Tnt8(Tnt { bits, count: 1 });
+    let tip = Packet::Tip(encode::shortest_ip(0x1000, 0x1000));
+    let failed = |error: &str| vec![format!("[Failed {{ error: {error}, ip: 4096 }}]")];
+    // JE, JMP RAX, RET, JMP to itself, UD2, and a byte that begins no instruction in 64-bit code.
+    assert_eq!(failures(&[0x74, 0, 0xff, 0xe0], &[tip]), failed("TargetForCondition"));
+    assert_eq!(failures(&[0xff, 0xe0], &[tnt(1), tnt(1)]), failed("TargetMissing"));
+    assert_eq!(failures(&[0xff, 0xe0], &[tip, tip]), Vec::<String>::new());
+    assert_eq!(failures(&[0xeb, 0xfe], &[tnt(1)]), failed("Endless"));
+    assert_eq!(failures(&[0x0f, 0x0b], &[tnt(1)]), failed("Undefined"));
+    assert_eq!(failures(&[0x06], &[tnt(1)]), failed("Code(NoInstruction(4096))"));
+    assert_eq!(failures(&[], &[tnt(1)]), failed("Code(Unknown(4096))"));
+    // CALL to a RET that is traced as not taken.
+    let lines = failures(&[0xe8, 1, 0, 0, 0, 0x90, 0xc3], &[tnt(0)]);
+    assert_eq!(lines, ["[Failed { error: ReturnNotTaken, ip: 4102 }]"]);
 }
