@@ -4,6 +4,7 @@
 use crate::convert::ConvertOptions;
 use crate::exit::{Failure, help};
 use crate::hardware::options::HardwareOptions;
+use crate::hist::options::HistOptions;
 use crate::impact::options::ImpactOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
@@ -51,6 +52,9 @@ pub enum Command {
     /// Watch the running kernel for late responses
     #[command(subcommand, after_help = WATCH_EXAMPLES)]
     Watch(WatchCommand),
+    /// Count all that a tracker follows: histograms by task, device or call, and over time
+    #[command(after_help = crate::hist::options::EXAMPLES)]
+    Hist(Box<HistOptions>),
     /// List instrumented programs, or the tracepoints of the kernel, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),

@@ -14,6 +14,7 @@ mod following;
 mod generate;
 mod hardware;
 mod help;
+mod hist;
 mod impact;
 mod list;
 mod npt;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Preemptoff(options)) => watch::tracker(Tracker::Preemptoff, *options),
         Command::Watch(WatchCommand::Irqoff(options)) => watch::irqs_off(*options),
         Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
+        Command::Hist(options) => hist::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

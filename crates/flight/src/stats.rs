@@ -31,6 +31,7 @@ pub struct TrackerStats {
     pub by_thread: BTreeMap<Tid, u64>,
     pub abandoned: u64,
     pub unended: u64,
+    pub unkeyed: u64,
     /// Late responses whose report found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
@@ -76,6 +77,7 @@ impl TrackerStats {
                 .unwrap_or_default(),
             abandoned: sum(offset_of!(abi::rts_stats, abandoned)),
             unended: sum(offset_of!(abi::rts_stats, unended)),
+            unkeyed: sum(offset_of!(abi::rts_stats, unkeyed)),
             late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),

@@ -13,6 +13,7 @@
 pub mod caps;
 mod ebpf;
 mod expiry;
+pub mod io_calls;
 mod irqs;
 mod program_info;
 mod programs;
@@ -24,8 +25,8 @@ pub mod tracefs;
 mod waits;
 
 pub use ebpf::{
-    EbpfConfig, EbpfPrograms, Error, Follows, Memory, OpenIntervals, OriginFilter, RecorderConfig,
-    ResponseConfig, SnapshotConfig, StreamConfig, Target, TrackerConfig,
+    CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, Memory, OpenIntervals, OriginFilter,
+    RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -10,6 +10,7 @@ mod call;
 mod event;
 mod explanation;
 pub mod hardware;
+mod hist;
 pub mod impact;
 mod json;
 mod label;
@@ -33,6 +34,7 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
+pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
 pub use json::{SCHEMA, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};

@@ -7,6 +7,7 @@
 mod command;
 mod convert;
 mod hardware;
+mod hist;
 mod impact;
 mod json;
 mod list;

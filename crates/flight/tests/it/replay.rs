@@ -25,6 +25,7 @@ fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
     EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None }),
         trackers: vec![TrackerConfig {
+            counted_by: None,
             target: Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,
@@ -400,7 +401,13 @@ fn root_wakeups_and_times_off_a_cpu_are_the_same() {
     let _threads = Workload::start("rtscope-threads", ["--threads", "20", "--duration", "600s"]).unwrap();
     for name in [Some("control*"), None] {
         let target = || Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() };
-        let follow = |follows| TrackerConfig { target: target(), threshold_ns: 1, snapshot: false, follows };
+        let follow = |follows| TrackerConfig {
+            target: target(),
+            threshold_ns: 1,
+            snapshot: false,
+            follows,
+            counted_by: None,
+        };
         // Both at once, and one of them twice: they do not disturb each other.
         let mut config = session_config(name, End::Blocked);
         config.trackers = vec![follow(Follows::Wakeups), follow(Follows::OffCpu), follow(Follows::Wakeups)];
@@ -440,7 +447,13 @@ fn root_handlers_and_softirqs_are_the_same() {
             .unwrap();
     for (name, enough) in [(None, 6000), (Some("busy-*"), 800)] {
         let target = || Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() };
-        let follow = |follows| TrackerConfig { target: target(), threshold_ns: 1, snapshot: false, follows };
+        let follow = |follows| TrackerConfig {
+            target: target(),
+            threshold_ns: 1,
+            snapshot: false,
+            follows,
+            counted_by: None,
+        };
         let mut config = session_config(name, End::Blocked);
         config.trackers = vec![follow(Follows::Irqs), follow(Follows::Softirqs)];
         let (recording, reported, _) = record_with(&config, enough, || ());

@@ -5,14 +5,14 @@
 //! own, decodes, explains and saves. The kernel side does the catching: the listener may be late.
 
 mod backlog;
-mod calls;
+pub(crate) mod calls;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
 mod intervals;
 mod listener;
 mod memory;
-mod numbered;
+pub(crate) mod numbered;
 mod observable;
 mod pending;
 mod plan;
@@ -24,6 +24,7 @@ mod summary;
 mod sweep;
 mod writer;
 
+pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
 pub use settings::{ExplainText, WatchSettings};
 

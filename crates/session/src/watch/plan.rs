@@ -230,6 +230,7 @@ fn trackers(
     let wanted =
         std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
     let config = |(tracker, threshold_ns)| TrackerConfig {
+        counted_by: None,
         target: target.clone(),
         threshold_ns,
         snapshot: true,
