@@ -16,6 +16,7 @@ mod hardware;
 mod help;
 mod hist;
 mod impact;
+mod io_profile;
 mod list;
 mod npt;
 mod observer;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         Command::Watch(WatchCommand::Irqoff(options)) => watch::irqs_off(*options),
         Command::Watch(WatchCommand::Syscall(options)) => watch::syscalls(*options),
         Command::Hist(options) => hist::run(*options),
+        Command::IoProfile(options) => io_profile::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

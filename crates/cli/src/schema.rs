@@ -15,6 +15,10 @@ pub const HARDWARE: &str = rtscope_view::hardware::SCHEMA;
 pub const HARDWARE_DECODE: &str = rtscope_view::hardware::DECODE_SCHEMA;
 /// `rtscope hist --json`.
 pub const HIST: &str = rtscope_view::HIST_SCHEMA;
+/// `rtscope io-profile --detect --json`.
+pub const IO_CHANGE: &str = rtscope_view::IO_CHANGE_SCHEMA;
+/// `rtscope io-profile --json`.
+pub const IO_PROFILE: &str = rtscope_view::IO_PROFILE_SCHEMA;
 /// `rtscope impact --json`.
 pub const IMPACT: &str = rtscope_measure::impact::SCHEMA;
 /// `rtscope impact --max-rate --json`.
@@ -62,6 +66,8 @@ pub const ALL: [&str; 28] = [
     HIST,
     IMPACT,
     IMPACT_RATE,
+    IO_CHANGE,
+    IO_PROFILE,
     LIST,
     LIST_PROGRAMS,
     NPT,

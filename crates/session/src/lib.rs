@@ -19,6 +19,7 @@ pub mod devices;
 pub mod fail_if;
 mod failure;
 pub mod hist;
+pub mod io_profile;
 pub mod kernel_flight;
 pub mod limits;
 mod observer;

@@ -12,6 +12,7 @@ mod explanation;
 pub mod hardware;
 mod hist;
 pub mod impact;
+mod io_profile;
 mod json;
 mod label;
 mod late;
@@ -35,6 +36,9 @@ pub use event::{
 };
 pub use explanation::{explanation_text, loss_line};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
+pub use io_profile::{
+    IO_CHANGE_SCHEMA, IO_PROFILE_SCHEMA, io_change_json, io_change_text, io_profile_json, io_profile_text,
+};
 pub use json::{SCHEMA, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A copy of a program under a name that nothing else has.
-fn named(directory: &Path, program: &str, name: &str) -> String {
+pub fn named(directory: &Path, program: &str, name: &str) -> String {
     let path = directory.join(name);
     let found = ["/bin", "/usr/bin"].into_iter().map(|place| Path::new(place).join(program));
     let original = found.into_iter().find(|path| path.exists()).expect("a usual program");
@@ -21,13 +21,13 @@ fn named(directory: &Path, program: &str, name: &str) -> String {
 }
 
 /// Counters of what tasks with a name do.
-struct Perf {
+pub struct Perf {
     counters: Counters,
     from: Vec<Mark>,
 }
 
 impl Perf {
-    fn of(events: &[&str], comm: &str) -> Option<Perf> {
+    pub fn of(events: &[&str], comm: &str) -> Option<Perf> {
         let counters = Counters::for_test(events)?;
         counters.filter(&format!("comm == \"{comm}\"")).expect("a filter");
         let from = counters.mark().expect("counters can be read");
@@ -35,7 +35,7 @@ impl Perf {
     }
 
     /// How often each event came, on all CPUs.
-    fn counted(&self) -> Vec<u64> {
+    pub fn counted(&self) -> Vec<u64> {
         let windows = windows(self.from.clone(), self.counters.mark().expect("counters can be read"));
         let events = 0..self.counters.events().len();
         events.map(|event| windows.iter().map(|window| window.count(event)).sum()).collect()
@@ -133,8 +133,27 @@ fn run(words: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A loop device, until it is dropped.
-struct Loop(String);
+/// A loop device on 8 MiB, until it is dropped.
+pub struct Loop(String);
+
+impl Loop {
+    /// With its file in this directory. `None`: there are none here.
+    pub fn new(directory: &Path) -> Option<Loop> {
+        let file = directory.join("disk");
+        std::fs::write(&file, vec![0; 8 << 20]).expect("room");
+        run(&["losetup", "-f", "--show", file.to_str().expect("text")]).map(Loop)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+
+    /// Without the directory.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().expect("a name")
+    }
+}
 
 impl Drop for Loop {
     fn drop(&mut self) {
@@ -143,7 +162,7 @@ impl Drop for Loop {
 }
 
 /// Reads that a disk has completed, by its own count.
-fn reads(disk: &str) -> u64 {
+pub fn reads(disk: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{disk}/stat")).expect("a disk");
     stat.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
 }
@@ -153,13 +172,8 @@ fn reads(disk: &str) -> u64 {
 fn root_requests_are_counted_exactly_by_disk_until_ctrl_c() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let file = directory.path().join("disk");
-    std::fs::write(&file, vec![0; 8 << 20]).expect("room");
-    let file = file.to_str().expect("text");
-    let Some(disk) = run(&["losetup", "-f", "--show", file]).map(Loop) else {
-        skip!("there is no loop device here")
-    };
-    let name = disk.0.rsplit('/').next().expect("a name").to_owned();
+    let Some(disk) = Loop::new(directory.path()) else { skip!("there is no loop device here") };
+    let name = disk.name().to_owned();
     let svg = directory.path().join("heat.svg");
     let mut command = rtscope();
     command.args(["hist", "block", "--by", "device", "--json", "--svg"]).arg(&svg);
@@ -167,7 +181,7 @@ fn root_requests_are_counted_exactly_by_disk_until_ctrl_c() {
     let mut hist = Rtscope::start(command).expect("it starts");
     hist.wait_for_note("counting block").expect("it counts");
     let before = reads(&name);
-    let path = format!("if={}", disk.0);
+    let path = format!("if={}", disk.path());
     run(&["dd", &path, "of=/dev/null", "bs=4096", "count=1500", "iflag=direct", "status=none"])
         .expect("it reads");
     let after = reads(&name);

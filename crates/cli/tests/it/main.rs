@@ -9,6 +9,7 @@ mod convert;
 mod hardware;
 mod hist;
 mod impact;
+mod io_profile;
 mod json;
 mod list;
 mod npt;

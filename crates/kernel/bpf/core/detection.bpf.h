@@ -137,8 +137,10 @@ static __always_inline __u64 kind_of(const struct rts_chain *chain, const struct
 	case RTS_TRACKER_LOCK:
 		return chain->origin_id & (RTS_SYSCALLS - 1);
 	case RTS_TRACKER_BLOCK:
-		/* Its operation: the lower byte of cmd_flags (REQ_OP_MASK). */
-		return ended->values ? ended->values[3] & 0xff : 0;
+		if (!ended->values)
+			return 0;
+		/* Its operation: the lower byte of cmd_flags (REQ_OP_MASK). A write (1) of nothing is a flush (2). */
+		return (ended->values[3] & 0xff) == 1 && !ended->values[2] ? 2 : ended->values[3] & 0xff;
 	default:
 		return chain->origin_kind;
 	}
@@ -219,7 +221,8 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 		s->max_ns = duration_ns;
 	if (bucket < RTS_HIST_BUCKETS)
 		s->histogram[bucket]++;
-	if (config.keyed >> (instance & (RTS_INSTANCES - 1)) & 1)
+	/* Asked as a whole first: the verifier knows that it is 0, and not which instance this is. */
+	if (config.keyed && config.keyed >> (instance & (RTS_INSTANCES - 1)) & 1)
 		count_by_key(here, s, chain, task, ended, instance);
 	if (duration_ns <= of->threshold_ns)
 		return 0;
