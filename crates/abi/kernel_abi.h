@@ -408,8 +408,8 @@ struct rts_instance {
 	rts_u64 threshold_ns;
 	rts_u32 target_pid; /* 0: any process */
 	rts_u32 target_tid; /* 0: any thread */
-	rts_u8 id;   /* enum rts_cell_id: by what its operations are counted apart */
-	rts_u8 kind; /* its operations are counted apart by rts_cell_key's kind as well */
+	rts_u8 id;	    /* enum rts_cell_id: by what its operations are counted apart */
+	rts_u8 kind;	    /* its operations are counted apart by rts_cell_key's kind as well */
 	rts_u8 pad[2];
 	rts_u8 tracker;	   /* enum rts_tracker */
 	rts_u8 snapshot;   /* its detections pull the trigger */
@@ -527,19 +527,19 @@ _Static_assert(RTS_HIST_BUCKETS <= RTS_CELL_NAME, "the last buckets have no numb
 
 /* What the id in a cell's key is. */
 enum rts_cell_id {
-	RTS_CELL_ALL = 0,	/* 0 */
-	RTS_CELL_THREAD = 1,	/* the tid of the task that the report would name */
-	RTS_CELL_PROCESS = 2,	/* its pid */
-	RTS_CELL_ORIGIN = 3,	/* origin_id: interrupt, softirq, system call, disk */
-	RTS_CELL_CPU = 4,	/* where it ended */
-	RTS_CELL_CGROUP = 5,	/* of the task, in the default hierarchy; 0 where its number has more than 32 bits */
-	RTS_CELL_DEVICE = 6,	/* dev_t: of a request, or of the file of a system call; 0: it has none */
+	RTS_CELL_ALL = 0,     /* 0 */
+	RTS_CELL_THREAD = 1,  /* the tid of the task that the report would name */
+	RTS_CELL_PROCESS = 2, /* its pid */
+	RTS_CELL_ORIGIN = 3,  /* origin_id: interrupt, softirq, system call, disk */
+	RTS_CELL_CPU = 4,     /* where it ended */
+	RTS_CELL_CGROUP = 5,  /* of the task, in the default hierarchy; 0 where its number has more than 32 bits */
+	RTS_CELL_DEVICE = 6,  /* dev_t: of a request, or of the file of a system call; 0: it has none */
 };
 
 /* Where a system call has its file. */
 enum rts_call_file {
 	RTS_CALL_NO_FILE = 0,
-	RTS_CALL_FILE_GIVEN = 1,   /* the first argument */
+	RTS_CALL_FILE_GIVEN = 1,    /* the first argument */
 	RTS_CALL_FILE_RETURNED = 2, /* the result */
 };
 

@@ -33,9 +33,10 @@ static __noinline struct rts_cell *cell_of(__u64 key, __u32 cpu, bool *is_new)
 
 		if (!cell)
 			return NULL;
+		/* ORDER: none; what a cell counts begins at 0 and is added up by itself. */
 		found = *(volatile __u64 *)&cell->key;
 		if (!found) {
-			/* ORDER: none; what a cell counts begins at 0 and is added up by itself. */
+			/* ORDER: none, the same. */
 			found = __sync_val_compare_and_swap(&cell->key, 0, key);
 			if (!found && is_new)
 				*is_new = true;
