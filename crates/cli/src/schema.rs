@@ -58,7 +58,7 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 28] = [
+pub const ALL: [&str; 30] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
     HARDWARE,
