@@ -409,7 +409,9 @@ struct rts_instance {
 	rts_u32 target_pid; /* 0: any process */
 	rts_u32 target_tid; /* 0: any thread */
 	rts_u8 records;	   /* what is late becomes the limit: only what is worse than all before is late */
-	rts_u8 pad[3];
+	rts_u8 id;	    /* enum rts_cell_id: by what its operations are counted apart */
+	rts_u8 kind;	    /* its operations are counted apart by rts_cell_key's kind as well */
+	rts_u8 pad[1];
 	rts_u8 tracker;	   /* enum rts_tracker */
 	rts_u8 snapshot;   /* its detections pull the trigger */
 	rts_u8 match_comm; /* targets are tasks whose name matches the pattern below */
@@ -442,7 +444,10 @@ struct rts_config {
 	rts_u8 intervals; /* the instances of trackers of intervals (bpf/trackers/interval.bpf.h): bit 1 << index */
 	rts_u8 interval_kinds; /* how many such trackers are on */
 	rts_u8 untargeted;     /* instances that count whatever task is concerned: bit 1 << index */
-	rts_u8 pad[3];
+	rts_u8 keyed;	       /* instances whose operations are counted in cells, too: bit 1 << index */
+	rts_u8 pad[2];
+	rts_u32 cells; /* of each CPU: a power of two; 1 where no instance needs any */
+	rts_u32 pad2;
 	rts_u32 origin_irqs; /* of responses: number of entries of irqs that are used; 0: any interrupt */
 	rts_u32 irqs[16];
 	rts_u32 sources; /* RTS_END_CYCLE: with waits of which kinds a cycle may begin: bit 1 << enum rts_wait_kind */
@@ -463,6 +468,8 @@ struct rts_config {
 	rts_u8 call_instances[RTS_SYSCALLS];
 	/* RTS_TRACKER_PAIR: the tracepoint that begins a pair, and the one that ends it. */
 	struct rts_pair_side pair[2];
+	/* By system call number: enum rts_call_file, where an instance counts by device; else 0. */
+	rts_u8 call_files[RTS_SYSCALLS];
 };
 
 /* ---- statistics, one per CPU and instance --------------------------------------------------------------------- */
@@ -498,7 +505,49 @@ struct rts_stats {
 	rts_u64 without_begin;	 /* second events without a first */
 	rts_u64 pairs_full;	 /* first events that found no place: the table was full */
 	rts_u64 pairs_failed;	 /* events that could not be paired since another CPU changed their entry */
+	rts_u64 unkeyed;	 /* of `seen` in a keyed instance, those for which no cell was free */
 	rts_u64 histogram[RTS_HIST_BUCKETS];
+};
+
+/*
+ * Histograms by key: of each CPU a table of cells, each of which counts the operations of one key in one bucket. A cell is found by its key, in
+ * one of RTS_CELL_PROBES places from where its hash leads; it is never given up. So user space reads it while it grows, and what came between two
+ * readings is their difference.
+ *
+ * The key: bits 0 to 31 the id, 32 to 40 the kind, 41 to 51 the bucket, 52 to 54 the instance, 63 is set.
+ */
+struct rts_cell {
+	rts_u64 key; /* 0: free */
+	rts_u64 count;
+	rts_u64 sum_ns;
+	rts_u64 max_ns; /* in bucket RTS_CELL_NAME this and sum_ns are the name of a task, count is 0 */
+};
+
+#define RTS_CELL_PROBES 16
+#define RTS_CELL_KIND_SHIFT 32
+#define RTS_CELL_BUCKET_SHIFT 41
+#define RTS_CELL_INSTANCE_SHIFT 52
+#define RTS_CELL_USED (1ULL << 63)
+#define RTS_CELL_NAME 2047
+
+_Static_assert(RTS_HIST_BUCKETS <= RTS_CELL_NAME, "the last buckets have no number in a cell's key");
+
+/* What the id in a cell's key is. */
+enum rts_cell_id {
+	RTS_CELL_ALL = 0,     /* 0 */
+	RTS_CELL_THREAD = 1,  /* the tid of the task that the report would name */
+	RTS_CELL_PROCESS = 2, /* its pid */
+	RTS_CELL_ORIGIN = 3,  /* origin_id: interrupt, softirq, system call, disk */
+	RTS_CELL_CPU = 4,     /* where it ended */
+	RTS_CELL_CGROUP = 5,  /* of the task, in the default hierarchy; 0 where its number has more than 32 bits */
+	RTS_CELL_DEVICE = 6,  /* dev_t: of a request, or of the file of a system call; 0: it has none */
+};
+
+/* Where a system call has its file. */
+enum rts_call_file {
+	RTS_CALL_NO_FILE = 0,
+	RTS_CALL_FILE_GIVEN = 1,    /* the first argument */
+	RTS_CALL_FILE_RETURNED = 2, /* the result */
 };
 
 /*
@@ -572,5 +621,6 @@ RTS_ASSERT_SIZE(struct rts_trigger, 64);
 RTS_ASSERT_SIZE(struct rts_expiry, 32);
 RTS_ASSERT_SIZE(struct rts_task_dump, 48);
 RTS_ASSERT_SIZE(struct rts_thread_count, 16);
+RTS_ASSERT_SIZE(struct rts_cell, 32);
 
 #endif /* RTSCOPE_KERNEL_ABI_H */

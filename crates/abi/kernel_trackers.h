@@ -226,7 +226,8 @@ struct rts_interval {
 	struct rts_chain chain;
 	/*
 	 * RTS_TRACKER_SYSCALL: what the call was given; its registers can be others at its end. RTS_TRACKER_LOCK: the lock's address, enum rts_lock_flags,
-	 * and the return addresses of those who want it, innermost first, up to a 0.
+	 * and the return addresses of those who want it, innermost first, up to a 0. The last value of a system call is the dev_t of its file where an
+	 * instance counts by device.
 	 */
 	rts_u64 values[RTS_LATE_VALUES];
 	rts_u32 tid;
@@ -252,7 +253,7 @@ struct rts_request {
 	rts_s16 prio;
 	rts_u8 targets; /* instances that follow it */
 	rts_u8 link;	/* enum rts_request_link */
-	rts_u32 pad;
+	rts_u32 cgroup; /* of the task, where an instance counts by it; else 0 */
 	char comm[RTS_COMM_LEN];
 };
 

@@ -11,14 +11,19 @@
 //! - [`own`]: what did the observer itself cost its target?
 //! - [`stat`]: what did tasks, interrupts and system calls of a whole trace do? These are incremental ([`analysis`]).
 //! - [`pairing`]: which two events belong together? The same matcher for traces and for events that have just come.
+//! - [`keyed`], [`heat`]: the same by task, device or call, and over time.
+//! - [`change`]: has a distribution become another one, and for better or worse?
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
 
 pub mod analysis;
 pub mod chain;
+pub mod change;
 pub mod explain;
 pub mod gap;
+pub mod heat;
 pub mod histogram;
+pub mod keyed;
 pub mod own;
 pub mod pairing;
 pub mod share;

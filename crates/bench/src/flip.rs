@@ -23,6 +23,7 @@ fn config() -> Result<EbpfConfig> {
             stream: None,
         }),
         trackers: vec![TrackerConfig {
+            counted_by: None,
             target: Target { name: Some(Glob::new("control*")?), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,

@@ -92,6 +92,7 @@ pub fn recorder() -> Option<RecorderConfig> {
 /// The tracker with a target that is not there: no chain matches, no response ends.
 pub fn tracker() -> Result<Vec<TrackerConfig>> {
     Ok(vec![TrackerConfig {
+        counted_by: None,
         target: Target { name: Some(Glob::new("no-such-task")?), ..Target::default() },
         threshold_ns: 1_000_000_000,
         snapshot: false,

@@ -70,6 +70,7 @@ struct Compared {
 fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> {
     let one = || -> Result<TrackerConfig> {
         Ok(TrackerConfig {
+            counted_by: None,
             target: Target { name: Some(Glob::new(task)?), ..Target::default() },
             threshold_ns: 1 << 40,
             snapshot: false,

@@ -4,7 +4,9 @@
 use crate::convert::ConvertOptions;
 use crate::exit::{Failure, help};
 use crate::hardware::options::HardwareOptions;
+use crate::hist::options::HistOptions;
 use crate::impact::options::ImpactOptions;
+use crate::io_profile::options::ProfileOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;
 use crate::record::options::RecordOptions;
@@ -53,6 +55,12 @@ pub enum Command {
     /// Watch the running kernel for late responses
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
+    /// Count all that a tracker follows: histograms by task, device or call, and over time
+    #[command(after_help = crate::hist::options::EXAMPLES)]
+    Hist(Box<HistOptions>),
+    /// Count how long input and output take, by class, and say when that changes
+    #[command(after_help = crate::io_profile::options::EXAMPLES)]
+    IoProfile(Box<ProfileOptions>),
     /// List instrumented programs, or the tracepoints of the kernel, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),

@@ -14,7 +14,9 @@ mod following;
 mod generate;
 mod hardware;
 mod help;
+mod hist;
 mod impact;
+mod io_profile;
 mod list;
 mod npt;
 mod observer;
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
     }
     let result = match args.command {
         Command::Watch(options) => watch::run(options, &matches),
+        Command::Hist(options) => hist::run(*options),
+        Command::IoProfile(options) => io_profile::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

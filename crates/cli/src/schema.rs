@@ -13,6 +13,12 @@ pub const CAPS: &str = "rtscope.caps/1";
 pub const HARDWARE: &str = rtscope_view::hardware::SCHEMA;
 /// `rtscope hardware decode --json`.
 pub const HARDWARE_DECODE: &str = rtscope_view::hardware::DECODE_SCHEMA;
+/// `rtscope hist --json`.
+pub const HIST: &str = rtscope_view::HIST_SCHEMA;
+/// `rtscope io-profile --detect --json`.
+pub const IO_CHANGE: &str = rtscope_view::IO_CHANGE_SCHEMA;
+/// `rtscope io-profile --json`.
+pub const IO_PROFILE: &str = rtscope_view::IO_PROFILE_SCHEMA;
 /// `rtscope impact --json`.
 pub const IMPACT: &str = rtscope_measure::impact::SCHEMA;
 /// `rtscope impact --max-rate --json`.
@@ -52,13 +58,16 @@ pub const WATCH: &str = rtscope_view::SCHEMA;
 
 /// All of them, those of the crates `measure` and `view` included.
 #[cfg(test)]
-pub const ALL: [&str; 27] = [
+pub const ALL: [&str; 30] = [
     CAPS,
     rtscope_view::EVENT_SCHEMA,
     HARDWARE,
     HARDWARE_DECODE,
+    HIST,
     IMPACT,
     IMPACT_RATE,
+    IO_CHANGE,
+    IO_PROFILE,
     LIST,
     LIST_PROGRAMS,
     NPT,

@@ -35,6 +35,7 @@ pub struct TrackerStats {
     pub without_begin: u64,
     pub pairs_full: u64,
     pub pairs_failed: u64,
+    pub unkeyed: u64,
     /// Late responses whose report found the ring full.
     pub late_lost: u64,
     pub sum_ns: u64,
@@ -84,6 +85,7 @@ impl TrackerStats {
             without_begin: sum(offset_of!(abi::rts_stats, without_begin)),
             pairs_full: sum(offset_of!(abi::rts_stats, pairs_full)),
             pairs_failed: sum(offset_of!(abi::rts_stats, pairs_failed)),
+            unkeyed: sum(offset_of!(abi::rts_stats, unkeyed)),
             late_lost: cpus.clone().map(|cpu| controls.late_lost(cpu)).sum(),
             sum_ns: sum(offset_of!(abi::rts_stats, sum_ns)),
             min_ns: cpus.clone().filter(seen_on).map(|cpu| at(cpu, offset_of!(abi::rts_stats, min_ns))).min(),

@@ -239,6 +239,7 @@ pub fn probe() -> Vec<Capability> {
     let config = EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 1 << 16, snapshot: None, stream: None }),
         trackers: vec![TrackerConfig {
+            counted_by: None,
             target: Target::default(),
             threshold_ns: u64::MAX,
             snapshot: true,

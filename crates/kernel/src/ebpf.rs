@@ -99,6 +99,38 @@ pub struct TrackerConfig {
     pub records: bool,
     /// What it follows.
     pub follows: Follows,
+    /// By what its operations are counted apart; `None`: all together.
+    pub counted_by: Option<CountedBy>,
+}
+
+/// By what the operations of a tracker are counted apart, each in a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedBy {
+    /// By whom or what.
+    pub id: CellId,
+    /// And by kind: system calls and locks by the call's number, requests by what they ask for, all else by what it begins with.
+    pub kind: bool,
+    /// Cells of each CPU, which all such trackers share; the largest number counts. A power of two, 32 bytes each.
+    pub cells: u32,
+}
+
+/// What the id in a key is, as `enum rts_cell_id`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellId {
+    /// One for all: 0.
+    All = abi::RTS_CELL_ALL as isize,
+    /// Thread.
+    Thread = abi::RTS_CELL_THREAD as isize,
+    /// Process.
+    Process = abi::RTS_CELL_PROCESS as isize,
+    /// What it begins with: an interrupt, a softirq, a system call, a disk.
+    Origin = abi::RTS_CELL_ORIGIN as isize,
+    /// The CPU where it ended.
+    Cpu = abi::RTS_CELL_CPU as isize,
+    /// The cgroup of the task, in the default hierarchy.
+    Cgroup = abi::RTS_CELL_CGROUP as isize,
+    /// The device of a request, or of the file of a system call (`dev_t`).
+    Device = abi::RTS_CELL_DEVICE as isize,
 }
 
 /// What a tracker follows.
@@ -267,6 +299,8 @@ pub struct Memory {
     pub instances: usize,
     /// `struct rts_stats` of each CPU and, there, of each instance.
     pub stats: SharedMemory,
+    /// `struct rts_cell`, this many of each CPU; `None`: nothing is counted by keys.
+    pub cells: Option<(SharedMemory, usize)>,
     /// `struct rts_thread_count` of each slot of the tracker's table; `None` when there is no tracker.
     pub thread_counts: Option<SharedMemory>,
     /// The trigger.
@@ -439,6 +473,13 @@ impl EbpfPrograms {
                 self.cpus * config.trackers.len().max(1) * size_of::<abi::rts_stats>(),
                 false,
             )?,
+            cells: match instances::cells(&config.trackers) {
+                1 => None,
+                each => {
+                    let bytes = self.cpus * each as usize * size_of::<abi::rts_cell>();
+                    Some((map_memory(&self.object, "cells", bytes, false)?, each as usize))
+                }
+            },
             thread_counts: match config.trackers.len() {
                 0 => None,
                 instances => Some(map_memory(

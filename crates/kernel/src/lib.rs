@@ -13,6 +13,7 @@
 pub mod caps;
 mod ebpf;
 mod expiry;
+pub mod io_calls;
 mod irqs;
 mod program_info;
 mod programs;
@@ -24,7 +25,7 @@ pub mod tracefs;
 mod waits;
 
 pub use ebpf::{
-    EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals, OriginFilter, PairSide,
+    CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals, OriginFilter, PairSide,
     RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target, TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;

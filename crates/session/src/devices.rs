@@ -34,6 +34,20 @@ pub fn name(major: u32, minor: u32) -> Option<String> {
     target_name(&Path::new("/sys/dev/block").join(format!("{major}:{minor}")))
 }
 
+/// The disk that this device is a part of, or itself, by the kernel's number (`dev_t`). What is no block device stays what it is.
+#[must_use]
+pub fn disk_of(dev: u32) -> u32 {
+    let link = Path::new("/sys/dev/block").join(format!("{}:{}", dev >> 20, dev & 0xf_ffff));
+    if !link.join("partition").exists() {
+        return dev;
+    }
+    let above = fs::read_to_string(link.join("../dev")).unwrap_or_default();
+    let number = above.trim().split_once(':');
+    let number =
+        number.and_then(|(major, minor)| Some(major.parse::<u32>().ok()? << 20 | minor.parse::<u32>().ok()?));
+    number.unwrap_or(dev)
+}
+
 /// The name of the device's directory. A slash in the name is an exclamation mark there.
 fn target_name(link: &Path) -> Option<String> {
     Some(fs::read_link(link).ok()?.file_name()?.to_str()?.replace('!', "/"))

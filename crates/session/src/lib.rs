@@ -13,10 +13,13 @@
 )]
 
 pub mod command;
+pub mod counting;
 pub mod cpu_recorder;
 pub mod devices;
 pub mod fail_if;
 mod failure;
+pub mod hist;
+pub mod io_profile;
 pub mod kernel_flight;
 pub mod limits;
 pub mod metrics;

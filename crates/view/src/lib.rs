@@ -10,7 +10,9 @@ mod call;
 mod event;
 mod explanation;
 pub mod hardware;
+mod hist;
 pub mod impact;
+mod io_profile;
 mod json;
 mod label;
 mod late;
@@ -33,6 +35,10 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
+pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
+pub use io_profile::{
+    IO_CHANGE_SCHEMA, IO_PROFILE_SCHEMA, io_change_json, io_change_text, io_profile_json, io_profile_text,
+};
 pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};

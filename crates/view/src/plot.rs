@@ -97,7 +97,7 @@ pub fn panels(title: &str, panels: &[Panel<'_>]) -> String {
     out
 }
 
-fn begin(title: &str, height: f64) -> String {
+pub(crate) fn begin(title: &str, height: f64) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>\n\

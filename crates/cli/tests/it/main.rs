@@ -7,7 +7,9 @@
 mod command;
 mod convert;
 mod hardware;
+mod hist;
 mod impact;
+mod io_profile;
 mod json;
 mod list;
 mod npt;

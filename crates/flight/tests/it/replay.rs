@@ -25,6 +25,7 @@ fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
     EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: 16 << 20, snapshot: None, stream: None }),
         trackers: vec![TrackerConfig {
+            counted_by: None,
             target: Target { name: name.map(|name| Glob::new(name).unwrap()), ..Target::default() },
             threshold_ns: 1,
             snapshot: true,
@@ -407,6 +408,7 @@ fn root_wakeups_and_times_off_a_cpu_are_the_same() {
             snapshot: false,
             records: false,
             follows,
+            counted_by: None,
         };
         // Both at once, and one of them twice: they do not disturb each other.
         let mut config = session_config(name, End::Blocked);
@@ -453,6 +455,7 @@ fn root_handlers_and_softirqs_are_the_same() {
             snapshot: false,
             records: false,
             follows,
+            counted_by: None,
         };
         let mut config = session_config(name, End::Blocked);
         config.trackers = vec![follow(Follows::Irqs), follow(Follows::Softirqs)];

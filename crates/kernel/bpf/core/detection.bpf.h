@@ -8,6 +8,7 @@
 #ifndef RTSCOPE_CORE_DETECTION_BPF_H
 #define RTSCOPE_CORE_DETECTION_BPF_H
 
+#include "core/cells.bpf.h"
 #include "core/histogram.bpf.h"
 #include "core/trigger.bpf.h"
 
@@ -163,6 +164,75 @@ static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u
 	return true;
 }
 
+/* Of what kind an operation is: which call, which request, with what it began. */
+static __always_inline __u64 kind_of(const struct rts_chain *chain, const struct ended *ended)
+{
+	switch (ended->tracker) {
+	case RTS_TRACKER_SYSCALL:
+	case RTS_TRACKER_LOCK:
+		return chain->origin_id & (RTS_SYSCALLS - 1);
+	case RTS_TRACKER_BLOCK:
+		if (!ended->values)
+			return 0;
+		/* Its operation: the lower byte of cmd_flags (REQ_OP_MASK). A write (1) of nothing is a flush (2). */
+		return (ended->values[3] & 0xff) == 1 && !ended->values[2] ? 2 : ended->values[3] & 0xff;
+	default:
+		return chain->origin_kind;
+	}
+}
+
+/* The key of an operation, without its bucket. */
+static __always_inline __u64 key_of(struct here *here, const struct rts_chain *chain, struct task_struct *task,
+				    const struct ended *ended, __u32 instance)
+{
+	const volatile struct rts_instance *of = &config.instances[instance & (RTS_INSTANCES - 1)];
+	const struct rts_request *request = ended->request;
+	__u64 key = RTS_CELL_USED | (__u64)(instance & (RTS_INSTANCES - 1)) << RTS_CELL_INSTANCE_SHIFT;
+
+	if (of->kind)
+		key |= kind_of(chain, ended) << RTS_CELL_KIND_SHIFT;
+	switch (of->id) {
+	case RTS_CELL_THREAD:
+		return key | (request ? request->tid : (__u32)task->pid);
+	case RTS_CELL_PROCESS:
+		return key | (request ? request->pid : (__u32)task->tgid);
+	case RTS_CELL_ORIGIN:
+		return key | chain->origin_id;
+	case RTS_CELL_CPU:
+		return key | ended->cpu;
+	case RTS_CELL_CGROUP:
+		return key | (request ? request->cgroup : cgroup_of(task));
+	case RTS_CELL_DEVICE:
+		return key | (!ended->values ? 0 :
+			      request	     ? (__u32)ended->values[0] :
+					       (__u32)ended->values[RTS_LATE_VALUES - 1]);
+	default:
+		return key;
+	}
+}
+
+/* Counts an operation of a keyed instance in its cell. */
+static __always_inline void count_by_key(struct here *here, struct rts_stats *s, const struct rts_chain *chain,
+					 struct task_struct *task, const struct ended *ended, __u32 instance)
+{
+	__u8 id = config.instances[instance & (RTS_INSTANCES - 1)].id;
+	__u64 duration_ns = chain->last_ns - chain->origin_ns;
+	__u64 key = key_of(here, chain, task, ended, instance);
+	char comm[RTS_COMM_LEN] __attribute__((aligned(8)));
+	bool is_new = false;
+
+	if (!count_in_cell(key, histogram_bucket(duration_ns), here->cpu, duration_ns, &is_new))
+		/* ORDER: none; a counter that stands for itself. */
+		__sync_fetch_and_add(&s->unkeyed, 1);
+	if (!is_new || (id != RTS_CELL_THREAD && id != RTS_CELL_PROCESS))
+		return;
+	if (ended->request)
+		__builtin_memcpy(comm, ended->request->comm, sizeof(comm));
+	else
+		copy_comm(comm, task);
+	name_cell(key, here->cpu, comm);
+}
+
 /* Counts for one instance, and reports what is beyond its limit. */
 static __always_inline int judge(struct here *here, struct rts_chain *chain, struct task_struct *task,
 				 const struct ended *ended, __u32 instance)
@@ -187,6 +257,9 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 		s->max_ns = duration_ns;
 	if (bucket < RTS_HIST_BUCKETS)
 		s->histogram[bucket]++;
+	/* Asked as a whole first: the verifier knows that it is 0, and not which instance this is. */
+	if (config.keyed && config.keyed >> (instance & (RTS_INSTANCES - 1)) & 1)
+		count_by_key(here, s, chain, task, ended, instance);
 	if (duration_ns <= limit_ns)
 		return 0;
 	if (of->records && !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))

@@ -43,6 +43,41 @@ struct thread_info {
 	__u32 status; /* x86 */
 };
 
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
+struct super_block {
+	__u32 s_dev;
+};
+
+struct inode {
+	unsigned short i_mode;
+	__u32 i_rdev;
+	struct super_block *i_sb;
+};
+
+struct file {
+	struct inode *f_inode;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
@@ -56,6 +91,8 @@ struct task_struct {
 	unsigned int policy;
 	unsigned short migration_disabled;
 	struct task_struct *real_parent;
+	struct files_struct *files;
+	struct css_set *cgroups;
 	char comm[16];
 };
 

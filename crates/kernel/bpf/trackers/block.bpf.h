@@ -91,6 +91,7 @@ static __noinline int request_begins(struct here *here, struct request *rq)
 	request->pid = task->tgid;
 	request->prio = task->prio;
 	request->targets = instances;
+	request->cgroup = config.keyed ? cgroup_of(task) : 0;
 	copy_comm(request->comm, task);
 	request->link = RTS_REQUEST_QUEUED;
 	return 0;

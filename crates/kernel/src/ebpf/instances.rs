@@ -2,7 +2,8 @@
 //! Trackers as the eBPF programs see them: `instances` and what belongs to them in `struct rts_config`.
 
 use super::maps::task_sets;
-use super::{Error, Follows, ResponseConfig, TrackerConfig, pairs};
+use super::{CellId, Error, Follows, ResponseConfig, TrackerConfig, pairs};
+use crate::io_calls::call_files;
 use rtscope_abi as abi;
 use rtscope_event::{Tracker, WaitKind};
 
@@ -18,6 +19,10 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
     values.track = u8::from(!trackers.is_empty());
     values.sample_ns = sample_ns(trackers);
     values.pair = pairs::sides(trackers)?;
+    values.cells = cells(trackers);
+    if trackers.iter().filter_map(|tracker| tracker.counted_by).any(|by| by.id == CellId::Device) {
+        values.call_files = call_files();
+    }
     // Counters that belong to no instance have a place where no tracker runs, too.
     values.instances_len = trackers.len().max(1) as u8;
     values.set_mask = if trackers.is_empty() { 0 } else { task_sets() as u32 - 1 };
@@ -25,6 +30,7 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
         let kind = tracker.follows.tracker();
         values.of_tracker[usize::from(kind.number())] |= 1 << index;
         values.instances[index] = instance(tracker);
+        values.keyed |= u8::from(tracker.counted_by.is_some()) << index;
         let target = &tracker.target;
         if kind.is_of_all() && target.name.is_none() && target.pid.is_none() && target.tid.is_none() {
             values.untargeted |= 1 << index;
@@ -55,6 +61,12 @@ pub(super) fn store_trackers(values: &mut abi::rts_config, trackers: &[TrackerCo
     store_responses(values, first)
 }
 
+/// Cells of each CPU; 1 where none are needed.
+pub(super) fn cells(trackers: &[TrackerConfig]) -> u32 {
+    let wanted = trackers.iter().filter_map(|tracker| tracker.counted_by).map(|by| by.cells);
+    wanted.max().map_or(1, |cells| cells.clamp(64, 1 << 22).next_power_of_two())
+}
+
 /// The time between two samples: the shortest that is wanted; 0: none are.
 pub(super) fn sample_ns(trackers: &[TrackerConfig]) -> u64 {
     let wanted = trackers.iter().filter_map(|tracker| match tracker.follows {
@@ -82,6 +94,8 @@ fn instance(tracker: &TrackerConfig) -> abi::rts_instance {
         snapshot: u8::from(tracker.snapshot),
         records: u8::from(tracker.records),
         command: u8::from(tracker.target.is_command),
+        id: tracker.counted_by.map_or(0, |by| by.id as u8),
+        kind: u8::from(tracker.counted_by.is_some_and(|by| by.kind)),
         ..Default::default()
     };
     if let Some(name) = &tracker.target.name {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How large each map of the eBPF object is.
 
-use super::instances::interval_kinds;
+use super::instances::{cells, interval_kinds};
 use super::{EbpfConfig, Error, Follows, RecorderConfig, bpf};
 use crate::caps::LibbpfLog;
 use crate::programs::is_for_benchmarks;
@@ -58,6 +58,7 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
         }
         "controls" | "cpu_states" | "late_rings" | "reschedules" => MapSize::Entries(cpus),
         "stats" => MapSize::Entries(cpus.saturating_mul(instances)),
+        "cells" => MapSize::Entries(cpus.saturating_mul(cells(&config.trackers))),
         "intervals" => MapSize::Entries((sets * TASK_WAYS as u32 * kinds).max(1)),
         "tasks" if tracks => MapSize::Entries(sets),
         "task_chains" if tracks => MapSize::Entries(sets * TASK_WAYS as u32),
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn maps_have_an_entry_for_each_of_4096_cpus() {
-        for name in ["controls", "cpu_states", "stats", "late_rings", "reschedules"] {
+        for name in ["controls", "cpu_states", "stats", "late_rings", "reschedules", "cells"] {
             assert_eq!(of_4096_cpus(name), Some(MapSize::Entries(4096)), "{name}");
         }
         let bytes = BankImage::bytes(1 << 20) as u32;

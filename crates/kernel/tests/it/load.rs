@@ -17,6 +17,7 @@ fn config() -> EbpfConfig {
             stream: None,
         }),
         trackers: vec![TrackerConfig {
+            counted_by: None,
             target: Target { name: Some(Glob::new("control*").unwrap()), ..Target::default() },
             threshold_ns: 500_000,
             snapshot: true,

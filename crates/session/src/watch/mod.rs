@@ -6,7 +6,7 @@
 
 pub mod actions;
 mod backlog;
-mod calls;
+pub(crate) mod calls;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
@@ -14,7 +14,7 @@ mod intervals;
 mod listener;
 mod measured;
 mod memory;
-mod numbered;
+pub(crate) mod numbered;
 mod observable;
 mod pair;
 mod pending;
@@ -27,6 +27,7 @@ mod summary;
 mod sweep;
 mod writer;
 
+pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
 pub use settings::{ExplainText, WatchSettings};
 

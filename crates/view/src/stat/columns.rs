@@ -13,7 +13,7 @@ const SHORTEST: usize = 14;
 const GAP: usize = 2;
 
 /// A table whose first row is its head.
-pub(super) struct Columns<const N: usize> {
+pub(crate) struct Columns<const N: usize> {
     rows: Vec<[String; N]>,
     /// Columns of words: they begin at the left, and the others end at the right.
     words: &'static [usize],
@@ -24,26 +24,26 @@ pub(super) struct Columns<const N: usize> {
 }
 
 impl<const N: usize> Columns<N> {
-    pub(super) fn new(head: [&str; N], words: &'static [usize]) -> Columns<N> {
+    pub(crate) fn new(head: [&str; N], words: &'static [usize]) -> Columns<N> {
         Columns { rows: vec![head.map(str::to_owned)], words, expendable: &[], whole: &[] }
     }
 
     /// Columns of words that are never shortened, since they have numbers.
-    pub(super) fn whole(self, whole: &'static [usize]) -> Columns<N> {
+    pub(crate) fn whole(self, whole: &'static [usize]) -> Columns<N> {
         Columns { whole, ..self }
     }
 
     /// Columns that may be left out where there is no room, the first one first.
-    pub(super) fn expendable(self, expendable: &'static [usize]) -> Columns<N> {
+    pub(crate) fn expendable(self, expendable: &'static [usize]) -> Columns<N> {
         Columns { expendable, ..self }
     }
 
-    pub(super) fn row(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells);
     }
 
     /// The table, within the columns of the terminal if it is for one.
-    pub(super) fn text(&self, style: Style) -> String {
+    pub(crate) fn text(&self, style: Style) -> String {
         let (widths, left_out) = self.fitted(style);
         let mut text = String::new();
         for row in &self.rows {

@@ -54,7 +54,7 @@ pub(super) fn mean_text(total_ns: u64, count: u64) -> String {
 }
 
 /// One percentile; "-" where there are too few values for it to mean anything.
-pub(super) fn percentile_text(percentiles: &[Percentile], percent_milli: u32) -> String {
+pub(crate) fn percentile_text(percentiles: &[Percentile], percent_milli: u32) -> String {
     let found = percentiles.iter().find(|percentile| percentile.percent_milli == percent_milli);
     found.and_then(|percentile| percentile.value_ns).map_or("-".to_owned(), duration_text)
 }

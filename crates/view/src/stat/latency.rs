@@ -193,7 +193,7 @@ const ROWS: usize = 40;
 
 /// Ranges of two to eight for each power of two, as many as fit. Bars are logarithmic: one in a million is what matters. Of a long
 /// row of empty ranges only the fact is shown.
-fn histogram_text(buckets: &[Row], style: Style) -> String {
+pub(crate) fn histogram_text(buckets: &[Row], style: Style) -> String {
     /// Of the figures before a bar.
     const FIGURES: usize = 31;
     let bar = style.width.saturating_sub(FIGURES).clamp(8, 40);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `rtscope stat` says: what is in traces, and what tasks, interrupts and system calls did in them.
 
-mod columns;
+pub(crate) mod columns;
 mod counts;
-mod figures;
+pub(crate) mod figures;
 mod irqs;
-mod latency;
+pub(crate) mod latency;
 mod syscalls;
 mod tasks;
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `rtscope hist` takes.
+
+use crate::args::JsonOutput;
+use crate::exit::help;
+use clap::ValueHint;
+use rtscope_event::Tracker;
+use rtscope_session::counting::Counted;
+use rtscope_session::hist::{CELLS, HistKey};
+use rtscope_session::units::DurationNs;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub const EXAMPLES: &str = help!(
+    "Examples:
+  rtscope hist wakeup --by task --duration 10s
+      How long tasks waited for a CPU after each wakeup, by task, and over time.
+  rtscope hist block --by device --interval 1s
+      How long each disk takes for its requests, each second until Ctrl-C, and in all at the end
+  rtscope hist syscall --by syscall -- ./server --selftest
+      Each system call of a program, until it ends.
+  rtscope hist irq --by interrupt --duration 1min --json --svg irq.svg
+      The handlers of interrupts, as one JSON object, and a heat map.
+
+Everything is counted in the kernel, not only what is late: counts are exact, and times are known to
+3.2 %. Of system calls those in which a thread waits for others or for time are left out, unless
+--calls '*' or a name asks for them."
+);
+
+#[derive(Debug, clap::Args)]
+pub struct HistOptions {
+    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff (see rtscope watch)
+    #[arg(value_name = "TRACKER")]
+    pub tracker: TrackerArg,
+    /// Count apart by task, process, cgroup or cpu; by device (block, syscall), operation (block), interrupt (irq; response and
+    /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock)
+    #[arg(long, value_name = "KEY")]
+    pub by: Option<KeyArg>,
+    /// Print what came in each interval of this length, and everything at the end
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<DurationNs>,
+    /// Print at most this many keys; --json has all [default: 20]
+    #[arg(long, value_name = "N")]
+    pub top: Option<usize>,
+    /// Write a heat map over time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// Of syscall: only these calls, as for rtscope watch syscall
+    #[arg(long, value_name = "CALLS", value_delimiter = ',')]
+    pub calls: Vec<String>,
+    /// Of irqoff: the time between two samples of a CPU [default: 1ms]
+    #[arg(long, value_name = "TIME")]
+    pub period: Option<DurationNs>,
+    /// Places for keys and their ranges, 32 bytes each, of each CPU. What finds none is counted under no key, and said
+    #[arg(long, value_name = "N", default_value_t = CELLS)]
+    pub cells: u32,
+    #[command(flatten)]
+    pub of: CountedOptions,
+}
+
+/// Whose operations are counted, and for how long.
+#[derive(Debug, clap::Args)]
+pub struct CountedOptions {
+    /// Count tasks with this name (with * and ?). Without --task, --pid, --tid and COMMAND: all of user space; of what CPUs and block
+    /// devices do, all of it
+    #[arg(long, value_name = "NAME")]
+    pub task: Option<String>,
+    /// Count the tasks of this process
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Count this thread
+    #[arg(long, value_name = "TID")]
+    pub tid: Option<u32>,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<DurationNs>,
+    #[command(flatten)]
+    pub json: JsonOutput,
+    /// Start this program, count its process (unless --task, --pid or --tid are given), and stop when it ends
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+impl CountedOptions {
+    /// For the engine.
+    pub fn counted(self) -> Counted {
+        Counted {
+            task: self.task,
+            pid: self.pid,
+            tid: self.tid,
+            duration_ns: self.duration.map(|duration| duration.0),
+            command_output: self.json.of_command(),
+            command: self.command,
+        }
+    }
+}
+
+/// A tracker by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackerArg(pub Tracker);
+
+impl std::str::FromStr for TrackerArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TrackerArg, String> {
+        let found = Tracker::ALL.into_iter().find(|tracker| tracker.name() == text);
+        let names = Tracker::ALL.map(Tracker::name).join(", ");
+        found.map(TrackerArg).ok_or_else(|| format!("there is no tracker '{text}': {names}"))
+    }
+}
+
+/// A key by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyArg(pub HistKey);
+
+impl std::str::FromStr for KeyArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyArg, String> {
+        let found = HistKey::ALL.into_iter().find(|key| key.name() == text);
+        let names = HistKey::ALL.map(HistKey::name).join(", ");
+        found.map(KeyArg).ok_or_else(|| format!("there is no key '{text}': {names}"))
+    }
+}

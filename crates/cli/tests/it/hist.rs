@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope hist`, judged by counters of the kernel in the same run: perf's of a tracepoint, and those of a block device.
+
+use crate::command::{count, json_lines, rtscope};
+use crate::json::assert_documented;
+use rtscope_testkit::count::{Counters, Mark, windows};
+use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::skip;
+use rtscope_testkit::watch::Rtscope;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// A copy of a program under a name that nothing else has.
+pub fn named(directory: &Path, program: &str, name: &str) -> String {
+    let path = directory.join(name);
+    let found = ["/bin", "/usr/bin"].into_iter().map(|place| Path::new(place).join(program));
+    let original = found.into_iter().find(|path| path.exists()).expect("a usual program");
+    std::fs::copy(original, &path).expect("a temporary directory");
+    path.to_str().expect("text").to_owned()
+}
+
+/// Counters of what tasks with a name do.
+pub struct Perf {
+    counters: Counters,
+    from: Vec<Mark>,
+}
+
+impl Perf {
+    pub fn of(events: &[&str], comm: &str) -> Option<Perf> {
+        let counters = Counters::for_test(events)?;
+        counters.filter(&format!("comm == \"{comm}\"")).expect("a filter");
+        let from = counters.mark().expect("counters can be read");
+        Some(Perf { counters, from })
+    }
+
+    /// How often each event came, on all CPUs.
+    pub fn counted(&self) -> Vec<u64> {
+        let windows = windows(self.from.clone(), self.counters.mark().expect("counters can be read"));
+        let events = 0..self.counters.events().len();
+        events.map(|event| windows.iter().map(|window| window.count(event)).sum()).collect()
+    }
+}
+
+fn of_key<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let keys = report["keys"].as_array().expect("keys");
+    keys.iter().find(|key| key["name"] == name).unwrap_or_else(|| panic!("no key {name} in {report}"))
+}
+
+/// A counter of an object in an object.
+fn figure(key: &Value) -> u64 {
+    count(&key["figures"], "count")
+}
+
+/// The last line of what it prints: all of it.
+fn total(command: &mut Command) -> Value {
+    let lines = json_lines(command);
+    let total = lines.last().expect("a report").clone();
+    assert_documented(&total);
+    assert_eq!(total["kind"], "total");
+    total
+}
+
+// NEEDS: verifier
+#[test]
+fn root_calls_are_counted_exactly_by_call_and_in_all_intervals() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let calls = ["syscalls:sys_exit_read", "syscalls:sys_exit_write"];
+    let Some(perf) = Perf::of(&calls, "hist-dd") else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let dd = named(directory.path(), "dd", "hist-dd");
+    let mut command = rtscope();
+    command.args(["hist", "syscall", "--calls", "read,write", "--by", "syscall", "--interval", "50ms"]);
+    command.args([
+        "--json",
+        "--",
+        &dd,
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1",
+        "count=300000",
+        "status=none",
+    ]);
+    let lines = json_lines(&mut command);
+    let (total, intervals) = lines.split_last().expect("reports");
+    lines.iter().for_each(assert_documented);
+    let expected = perf.counted();
+    assert!(expected.iter().all(|count| *count >= 300_000), "{expected:?}");
+    let found = ["read", "write"].map(|name| figure(of_key(total, name)));
+    assert_eq!(found.to_vec(), expected);
+    assert_eq!(count(total, "count"), expected.iter().sum::<u64>());
+    assert!(intervals.len() > 1 && intervals.iter().all(|report| report["kind"] == "interval"));
+    let in_intervals: u64 = intervals.iter().map(|report| count(report, "count")).sum();
+    let over_time: u64 = total["over_time"]["slices"]
+        .as_array()
+        .expect("slices")
+        .iter()
+        .flat_map(|slice| slice.as_object().expect("an object").values())
+        .map(|count| count.as_u64().expect("a number"))
+        .sum();
+    // The last interval is cut short by the end, and only in the sum.
+    assert!(in_intervals <= expected.iter().sum() && over_time == expected.iter().sum::<u64>());
+    assert_eq!(count(&total["losses"], "without_key"), 0);
+}
+
+// NEEDS: verifier
+#[test]
+fn root_what_finds_no_cell_is_counted_and_said() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let Some(perf) = Perf::of(&["syscalls:sys_exit_write"], "hist-few") else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let dd = named(directory.path(), "dd", "hist-few");
+    let mut command = rtscope();
+    // 64 cells; the calls of one thread alone last so differently that they need more.
+    command.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "1", "--json", "--"]);
+    command.args([&dd, "if=/dev/zero", "of=/dev/null", "bs=1", "count=300000", "status=none"]);
+    let total = total(&mut command);
+    let without = count(&total["losses"], "without_key");
+    assert!(without > 0, "{}", total["losses"]);
+    let keyed: u64 = total["keys"].as_array().expect("keys").iter().map(figure).sum();
+    assert_eq!(count(&total, "count"), keyed + without);
+    assert!(count(&total, "count") >= perf.counted()[0]);
+    let mut text = rtscope();
+    text.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "1", "--"]);
+    text.args([&dd, "if=/dev/zero", "of=/dev/null", "bs=1", "count=300000", "status=none"]);
+    let text = text.output().expect("it runs");
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("under no key and in no figure"), "{text}");
+}
+
+fn run(words: &[&str]) -> Option<String> {
+    let output = Command::new(words[0]).args(&words[1..]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// A loop device on 8 MiB, until it is dropped.
+pub struct Loop(String);
+
+impl Loop {
+    /// With its file in this directory. `None`: there are none here.
+    pub fn new(directory: &Path) -> Option<Loop> {
+        let file = directory.join("disk");
+        std::fs::write(&file, vec![0; 8 << 20]).expect("room");
+        run(&["losetup", "-f", "--show", file.to_str().expect("text")]).map(Loop)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+
+    /// Without the directory.
+    pub fn name(&self) -> &str {
+        self.0.rsplit('/').next().expect("a name")
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = run(&["losetup", "-d", &self.0]);
+    }
+}
+
+/// Reads that a disk has completed, by its own count.
+pub fn reads(disk: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/sys/block/{disk}/stat")).expect("a disk");
+    stat.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
+}
+
+// NEEDS: verifier
+#[test]
+fn root_requests_are_counted_exactly_by_disk_until_ctrl_c() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(disk) = Loop::new(directory.path()) else { skip!("there is no loop device here") };
+    let name = disk.name().to_owned();
+    let svg = directory.path().join("heat.svg");
+    let mut command = rtscope();
+    command.args(["hist", "block", "--by", "device", "--json", "--svg"]).arg(&svg);
+    let before_all = reads(&name);
+    let mut hist = Rtscope::start(command).expect("it starts");
+    hist.wait_for_note("counting block").expect("it counts");
+    let before = reads(&name);
+    let path = format!("if={}", disk.path());
+    run(&["dd", &path, "of=/dev/null", "bs=4096", "count=1500", "iflag=direct", "status=none"])
+        .expect("it reads");
+    let after = reads(&name);
+    let output = hist.stop().expect("it stops");
+    let after_all = reads(&name);
+    assert_eq!(output.code(), Some(0), "{:?}", output.notes);
+    let total = output.lines.last().expect("a report");
+    assert_documented(total);
+    let found = figure(of_key(total, &name));
+    // Others (udev) may look at the disk as well: between the outer and the inner readings.
+    let (least, most) = (after - before, after_all - before_all);
+    assert!(least >= 1500 && (least..=most).contains(&found), "{found} of {least} to {most}");
+    assert_eq!(count(&total["losses"], "unended"), 0);
+    let picture = std::fs::read_to_string(svg).expect("a picture");
+    assert!(picture.starts_with("<svg") && picture.contains("block of all block devices"));
+}
+
+// NEEDS: host
+#[test]
+fn root_a_key_that_there_is_not_is_refused_with_those_that_there_are() {
+    let refused = rtscope().args(["hist", "block", "--by", "softirq"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("task, process, cgroup, cpu, device, operation"), "{said}");
+    for wrong in [&["hist", "locks"][..], &["hist", "block", "--by", "sector"]] {
+        assert_eq!(rtscope().args(wrong).output().expect("it runs").status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+// NEEDS: verifier
+#[test]
+fn root_every_tracker_is_counted_by_every_key_that_it_has() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    for (tracker, by) in [
+        ("response", "interrupt"),
+        ("wakeup", "task"),
+        ("offcpu", "process"),
+        ("syscall", "device"),
+        ("syscall", "cgroup"),
+        ("lock", "syscall"),
+        ("irq", "interrupt"),
+        ("softirq", "softirq"),
+        ("block", "operation"),
+        ("preemptoff", "cpu"),
+        ("irqoff", "cpu"),
+    ] {
+        let mut command = rtscope();
+        command.args(["hist", tracker, "--by", by, "--duration", "300ms", "--json"]);
+        let total = total(&mut command);
+        let is_certain = matches!(tracker, "wakeup" | "syscall" | "irq" | "irqoff");
+        assert!(!is_certain || count(&total, "count") > 0, "{tracker} by {by}: {total}");
+        let keyed: u64 = total["keys"].as_array().expect("keys").iter().map(figure).sum();
+        let without = count(&total["losses"], "without_key");
+        assert_eq!(keyed + without, count(&total, "count"), "{tracker} by {by}");
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Trackers that count by key, from their start to the last reading: what histograms, profiles and tables of the worst are made from.
+//!
+//! Nothing is recorded and nothing is reported: the kernel counts in cells, and a reading is a look at mapped memory. So one that looks once a
+//! second costs the targets no more than one that looks at the end.
+
+use crate::command::{Child, CommandOutput, complain};
+use crate::hist::cells::{self, CellReading};
+use crate::placement::{ObservedTasks, Placement};
+use crate::watch::numbered::Numbered;
+use crate::{Failure, Observer, Stop};
+use rtscope_event::{Glob, MonotonicNs, Pid, Tid};
+use rtscope_flight::{MissCounter, TrackerStats, monotonic_now};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, Target};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Whose operations are counted, and for how long.
+#[derive(Clone, Debug, Default)]
+pub struct Counted {
+    /// Tasks with this name, with `*` and `?`.
+    pub task: Option<String>,
+    /// The tasks of this process.
+    pub pid: Option<u32>,
+    /// This thread.
+    pub tid: Option<u32>,
+    /// Ends after this time.
+    pub duration_ns: Option<u64>,
+    /// Started when all is counted; its end ends the count. Empty: nothing is started.
+    pub command: Vec<OsString>,
+    /// Where its standard output goes.
+    pub command_output: CommandOutput,
+}
+
+impl Counted {
+    /// As the eBPF programs have it.
+    pub(crate) fn target(&self) -> Result<Target, Failure> {
+        let name = self.task.as_deref().map(Glob::new).transpose();
+        let name = name.map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Target { name, pid: self.pid.map(Pid), tid: self.tid.map(Tid), is_command: false })
+    }
+
+    /// In words; `all`: where nobody is named.
+    pub(crate) fn words(&self, all: &str) -> String {
+        let command = self.command.first().map(|name| name.to_string_lossy().into_owned());
+        match (&self.task, self.pid, self.tid, command) {
+            (Some(task), None, None, _) => format!("tasks named '{task}'"),
+            (Some(task), Some(pid), None, _) => format!("tasks of process {pid} named '{task}'"),
+            (None, Some(pid), None, _) => format!("tasks of process {pid}"),
+            (_, _, Some(tid), _) => format!("thread {tid}"),
+            (None, None, None, Some(command)) => format!("the tasks of {command}"),
+            (None, None, None, None) => all.to_owned(),
+        }
+    }
+}
+
+/// What was not counted, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CountLosses {
+    /// Counted, and under no key nor in any figure: there was no cell for it.
+    pub without_key: u64,
+    /// No state could be had for it: a table was full, or another CPU held its place for too long.
+    pub untracked: u64,
+    /// Block requests whose end the kernel did not report.
+    pub unended: u64,
+    /// Switches to a target that this host keeps from eBPF.
+    pub hidden: u64,
+    /// Runs of eBPF programs that the kernel skipped; `None`: it does not say.
+    pub skipped_programs: Option<u64>,
+}
+
+impl CountLosses {
+    /// Whether nothing is missing, as far as is known.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        *self == CountLosses { skipped_programs: Some(0), ..CountLosses::default() }
+    }
+}
+
+/// Everything at one moment, since the start.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    /// Since the start.
+    pub at_ns: u64,
+    pub cells: CellReading,
+    pub losses: CountLosses,
+}
+
+/// Trackers that count.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    memory: Memory,
+    instances: usize,
+    misses: MissCounter,
+    placement: Placement,
+    child: Option<Child>,
+    numbered: Option<Numbered>,
+    started: MonotonicNs,
+    duration_ns: Option<u64>,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    ebpf: EbpfPrograms,
+}
+
+impl Counting {
+    /// Loads, attaches, and lets COMMAND go.
+    pub(crate) fn start(mut config: EbpfConfig, counted: &Counted, stop: &Stop) -> Result<Counting, Failure> {
+        let numbered = Numbered::of(counted.pid, counted.tid)?;
+        let target = counted.target()?;
+        let targets = ObservedTasks {
+            name: target.name.clone(),
+            processes: counted.pid.into_iter().collect(),
+            threads: counted.tid.into_iter().collect(),
+            ..ObservedTasks::default()
+        };
+        let mut placement = Placement::take(targets, !counted.command.is_empty())?;
+        let mut child = match counted.command.is_empty() {
+            true => None,
+            false => Some(Child::held(&counted.command, &placement.of_caller(), counted.command_output)?),
+        };
+        for tracker in &mut config.trackers {
+            tracker.target = target.clone();
+            let is_named = target.name.is_some() || target.pid.is_some() || target.tid.is_some();
+            if let Some(child) = child.as_ref().filter(|_| !is_named) {
+                tracker.target = Target { pid: Some(child.pid()), is_command: true, ..Target::default() };
+            }
+        }
+        if let Some(child) = &child {
+            placement.add_command(child.pid().0);
+        }
+        stop.begin()?;
+        let ebpf = EbpfPrograms::start(&config)?;
+        let memory = ebpf.memory(&config)?;
+        let started = monotonic_now();
+        let mut misses = MissCounter::default();
+        misses.add(started, &ebpf.recursion_misses());
+        if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
+            child.release();
+        }
+        let instances = config.trackers.len();
+        let duration_ns = counted.duration_ns;
+        Ok(Counting { memory, instances, misses, placement, child, numbered, started, duration_ns, ebpf })
+    }
+
+    /// Since the start.
+    pub(crate) fn elapsed_ns(&self) -> u64 {
+        monotonic_now().since(self.started)
+    }
+
+    /// Sleeps until this time since the start. Whether it goes on then.
+    pub(crate) fn wait_until(&mut self, until_ns: u64, stop: &Stop) -> bool {
+        /// Between two looks at whether a target that was named by its number is still there.
+        const LOOK: Duration = Duration::from_secs(1);
+        let end = self.child.as_ref().and_then(Child::end);
+        loop {
+            self.placement.follow(monotonic_now(), || self.ebpf.dump_tasks().ok());
+            let now_ns = self.elapsed_ns();
+            let has_ended = self.child.as_mut().is_some_and(Child::has_ended)
+                || self.numbered.is_some_and(|target| self.child.is_none() && target.has_ended());
+            if stop.asked() || has_ended || self.duration_ns.is_some_and(|duration_ns| now_ns >= duration_ns)
+            {
+                return false;
+            }
+            let next_ns = until_ns.min(self.duration_ns.unwrap_or(u64::MAX));
+            if now_ns >= next_ns {
+                return true;
+            }
+            // Without a descriptor that tells of COMMAND's end it is asked for again and again.
+            let longest = if self.child.is_some() && end.is_none() { LOOK / 20 } else { LOOK };
+            stop.wait(Duration::from_nanos(next_ns - now_ns).min(longest), end.as_ref());
+        }
+    }
+
+    /// What has been counted by now.
+    pub(crate) fn read(&mut self) -> Reading {
+        let at_ns = self.elapsed_ns();
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
+        self.reading(at_ns)
+    }
+
+    fn reading(&self, at_ns: u64) -> Reading {
+        let stats: Vec<TrackerStats> =
+            (0..self.instances).map(|instance| TrackerStats::read(&self.memory, instance)).collect();
+        let sum = |of: fn(&TrackerStats) -> u64| stats.iter().map(of).sum();
+        let losses = CountLosses {
+            without_key: sum(|stats| stats.unkeyed),
+            untracked: sum(|stats| stats.untracked + stats.raced),
+            unended: sum(|stats| stats.unended),
+            hidden: sum(|stats| stats.hidden),
+            skipped_programs: self.misses.total(),
+        };
+        Reading { at_ns, cells: cells::read(&self.memory), losses }
+    }
+
+    /// Switches off, and reads what there is then: nothing is counted any more.
+    pub(crate) fn finish(&mut self) -> Reading {
+        let at_ns = self.elapsed_ns();
+        self.ebpf.enable(false);
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
+        // The kernel waits for programs that run when it takes them off.
+        self.ebpf.detach();
+        self.reading(at_ns)
+    }
+
+    /// What the trackers could not see, in sentences.
+    pub(crate) fn blind_spots(&self) -> Vec<String> {
+        self.ebpf.blind_spots()
+    }
+
+    /// How COMMAND ended, if not well.
+    pub(crate) fn end_command(&mut self, observer: &dyn Observer) -> Result<(), Failure> {
+        if let Some(child) = &mut self.child {
+            child.terminate();
+        }
+        complain(self.child.as_mut(), observer)
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Histograms of all that a tracker follows, late or not: by task, device, interrupt or call, and over time.
+
+pub(crate) mod cells;
+pub(crate) mod names;
+mod report;
+
+pub use report::{HistReport, KeyReport, ReportKind};
+
+use crate::counting::{Counted, Counting};
+use crate::watch::calls;
+use crate::{Failure, Observer, Stop};
+use names::KeyNames;
+use report::Reporter;
+use rtscope_event::{Glob, Tracker};
+use rtscope_kernel::{CellId, CountedBy, EbpfConfig, Follows, ResponseConfig, Target, TrackerConfig};
+use serde::Serialize;
+
+/// Slices of the heat map where nobody asks for intervals.
+const SLICE_NS: u64 = 1_000_000_000;
+/// Cells of each CPU: 2 MiB. Some hundred tasks have sixty each.
+pub const CELLS: u32 = 1 << 16;
+/// Between two samples of the tracker `irqoff`, where nobody says.
+const SAMPLE_NS: u64 = 1_000_000;
+
+/// By what operations are counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistKey {
+    /// Thread.
+    Task,
+    /// Process.
+    Process,
+    /// Control group.
+    Cgroup,
+    /// CPU where it ended.
+    Cpu,
+    /// Block device; of system calls the device of their file.
+    Device,
+    /// Interrupt.
+    Interrupt,
+    /// Softirq.
+    Softirq,
+    /// System call; of locks the one in which they were wanted.
+    Syscall,
+    /// What a request asks for.
+    Operation,
+}
+
+impl HistKey {
+    /// Every key.
+    pub const ALL: [HistKey; 9] = [
+        HistKey::Task,
+        HistKey::Process,
+        HistKey::Cgroup,
+        HistKey::Cpu,
+        HistKey::Device,
+        HistKey::Interrupt,
+        HistKey::Softirq,
+        HistKey::Syscall,
+        HistKey::Operation,
+    ];
+
+    /// As it is typed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            HistKey::Task => "task",
+            HistKey::Process => "process",
+            HistKey::Cgroup => "cgroup",
+            HistKey::Cpu => "cpu",
+            HistKey::Device => "device",
+            HistKey::Interrupt => "interrupt",
+            HistKey::Softirq => "softirq",
+            HistKey::Syscall => "syscall",
+            HistKey::Operation => "operation",
+        }
+    }
+
+    /// Whether what this tracker follows has it.
+    #[must_use]
+    pub fn is_of(self, tracker: Tracker) -> bool {
+        match self {
+            HistKey::Task | HistKey::Process | HistKey::Cgroup | HistKey::Cpu => true,
+            HistKey::Device => matches!(tracker, Tracker::Block | Tracker::Syscall),
+            HistKey::Interrupt => matches!(tracker, Tracker::Irq | Tracker::Response | Tracker::Wakeup),
+            HistKey::Softirq => tracker == Tracker::Softirq,
+            HistKey::Syscall => matches!(tracker, Tracker::Syscall | Tracker::Lock),
+            HistKey::Operation => tracker == Tracker::Block,
+        }
+    }
+
+    /// As the kernel side counts it.
+    pub(crate) fn counted_by(self, cells: u32) -> CountedBy {
+        let (id, kind) = match self {
+            HistKey::Task => (CellId::Thread, false),
+            HistKey::Process => (CellId::Process, false),
+            HistKey::Cgroup => (CellId::Cgroup, false),
+            HistKey::Cpu => (CellId::Cpu, false),
+            HistKey::Device => (CellId::Device, false),
+            HistKey::Interrupt => (CellId::Origin, true),
+            HistKey::Softirq | HistKey::Syscall => (CellId::Origin, false),
+            HistKey::Operation => (CellId::All, true),
+        };
+        CountedBy { id, kind, cells }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Debug)]
+pub struct HistSettings {
+    /// What is followed.
+    pub tracker: Tracker,
+    /// By what it is counted apart; `None`: all together.
+    pub by: Option<HistKey>,
+    /// Of `syscall`: which calls, as `rtscope watch syscall --calls`.
+    pub calls: Vec<String>,
+    /// Of `irqoff`: the time between two samples; `None`: a millisecond.
+    pub sample_ns: Option<u64>,
+    /// Whose, and for how long.
+    pub counted: Counted,
+    /// Say what came in each interval of this length.
+    pub interval_ns: Option<u64>,
+    /// Cells of each CPU.
+    pub cells: u32,
+}
+
+/// Counts until it is asked to stop, the time is over, or COMMAND has ended. `show` has what came in each interval. Gives all of it, and how
+/// COMMAND ended if not well.
+///
+/// # Errors
+/// What kept it from counting.
+pub fn run(
+    settings: &HistSettings,
+    stop: &Stop,
+    observer: &dyn Observer,
+    show: &mut dyn FnMut(&HistReport),
+) -> Result<(HistReport, Result<(), Failure>), Failure> {
+    let config = config(settings)?;
+    let mut reporter = Reporter::new(settings, KeyNames::new());
+    let mut counting = Counting::start(config, &settings.counted, stop)?;
+    observer.note(&format!("counting {}; Ctrl-C ends it", reporter.words()));
+    let slice_ns = settings.interval_ns.unwrap_or(SLICE_NS);
+    let mut next_ns = slice_ns;
+    while counting.wait_until(next_ns, stop) {
+        let report = reporter.interval(counting.read());
+        if settings.interval_ns.is_some() {
+            show(&report);
+        }
+        // After a sleep that was too long no interval of no length.
+        next_ns = (counting.elapsed_ns() / slice_ns + 1) * slice_ns;
+    }
+    let last = counting.finish();
+    counting.blind_spots().iter().for_each(|text| observer.note(text));
+    let command = counting.end_command(observer);
+    Ok((reporter.total(last), command))
+}
+
+fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
+    if let Some(by) = settings.by.filter(|by| !by.is_of(settings.tracker)) {
+        let fit = HistKey::ALL.iter().filter(|key| key.is_of(settings.tracker)).map(|key| key.name());
+        return Err(Failure::Usage(format!(
+            "--by {}: {} has none; it can be counted by {}",
+            by.name(),
+            settings.tracker.name(),
+            fit.collect::<Vec<_>>().join(", ")
+        )));
+    }
+    if settings.interval_ns == Some(0) {
+        return Err(Failure::Usage("--interval: it has to be longer than 0".to_owned()));
+    }
+    if let Some(task) = &settings.counted.task {
+        Glob::new(task).map_err(|error| Failure::Usage(error.to_string()))?;
+    }
+    let follows = match settings.tracker {
+        Tracker::Response => Follows::Responses(ResponseConfig::default()),
+        Tracker::Wakeup => Follows::Wakeups,
+        Tracker::Offcpu => Follows::OffCpu,
+        Tracker::Syscall => Follows::Syscalls(calls::chosen(&settings.calls)?),
+        Tracker::Lock => Follows::Locks,
+        Tracker::Irq => Follows::Irqs,
+        Tracker::Softirq => Follows::Softirqs,
+        Tracker::Block => Follows::Blocks,
+        Tracker::Preemptoff => Follows::PreemptOff,
+        Tracker::Irqoff => Follows::IrqOff(settings.sample_ns.unwrap_or(SAMPLE_NS)),
+        Tracker::Pair => {
+            return Err(Failure::Usage(
+                "pair: two tracepoints are watched one by one (rtscope watch pair); of a recording `rtscope stat --latency 'A -> B by KEY'` \
+                 has a histogram"
+                    .to_owned(),
+            ));
+        }
+    };
+    let all = CountedBy { id: CellId::All, kind: false, cells: settings.cells };
+    let tracker = TrackerConfig {
+        // The target is filled in where COMMAND is known.
+        target: Target::default(),
+        threshold_ns: u64::MAX,
+        snapshot: false,
+        records: false,
+        follows,
+        counted_by: Some(settings.by.map_or(all, |by| by.counted_by(settings.cells))),
+    };
+    Ok(EbpfConfig { recorder: None, trackers: vec![tracker], only: Vec::new() })
+}
