@@ -408,7 +408,7 @@ struct rts_instance {
 	rts_u64 threshold_ns;
 	rts_u32 target_pid; /* 0: any process */
 	rts_u32 target_tid; /* 0: any thread */
-	rts_u8 records;	   /* what is late becomes the limit: only what is worse than all before is late */
+	rts_u8 records;	    /* what is late becomes the limit: only what is worse than all before is late */
 	rts_u8 id;	    /* enum rts_cell_id: by what its operations are counted apart */
 	rts_u8 kind;	    /* its operations are counted apart by rts_cell_key's kind as well */
 	rts_u8 pad[1];

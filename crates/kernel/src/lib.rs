@@ -25,8 +25,9 @@ pub mod tracefs;
 mod waits;
 
 pub use ebpf::{
-    CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals, OriginFilter, PairSide,
-    RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target, TracepointPair, TrackerConfig,
+    CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals,
+    OriginFilter, PairSide, RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target,
+    TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -40,8 +40,10 @@ fn repeated(bytes: &[u8], at_least: usize) -> Vec<u8> {
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let (rounds, bytes) = if quick { (5, 2 << 20) } else { (31, 16 << 20) };
-    let cases: Vec<Case> =
-        [pt::cases(bytes), etm::cases(bytes), stp::cases(bytes), itm::cases(bytes)].into_iter().flatten().collect();
+    let cases: Vec<Case> = [pt::cases(bytes), etm::cases(bytes), stp::cases(bytes), itm::cases(bytes)]
+        .into_iter()
+        .flatten()
+        .collect();
     let (mut order, mut costs) = (Order::new(), vec![Vec::new(); cases.len()]);
     let mut checks = Vec::new();
     for round in 0..=rounds {

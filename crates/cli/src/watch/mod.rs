@@ -5,8 +5,8 @@ mod config;
 pub mod report;
 
 use crate::args::{
-    Args, Command, EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchArgs, WatchCommand,
-    WatchOptions,
+    Args, Command, EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchArgs,
+    WatchCommand, WatchOptions,
 };
 use crate::exit::Failure;
 use crate::stop;

@@ -373,7 +373,7 @@ fn perfs_clock_wraps_as_the_kernels_arithmetic_does() {
     let clock = PerfClock { shift: 31, mult: 1_789_569_706, zero: 18_446_744_041_015_200_657 };
     // 0xbc4cd2cfe8 is the first TSC of the capture of quipper; ptdump --time and perf agree on its moment.
     let tsc = 0xbc_4cd2_cfe8_u64;
-    let exact = (u128::from(tsc) * 1_789_569_706 >> 31) as u64;
+    let exact = ((u128::from(tsc) * 1_789_569_706) >> 31) as u64;
     assert_eq!(clock.nanoseconds(tsc), exact.wrapping_add(clock.zero));
     assert_eq!(PerfClock { shift: 0, mult: 3, zero: 1 }.nanoseconds(5), 16);
 }
@@ -405,8 +405,8 @@ fn damaged_files_end_with_an_error_or_an_end_and_take_no_memory() {
         for length in 0..bytes.len() {
             // What is read of a part is the beginning of the whole.
             let mut count = 0;
-            let read = read(&bytes[..length], &mut |_| count += 1);
-            assert!(count <= whole && (read.is_err() || count <= whole), "{length}");
+            let _ = read(&bytes[..length], &mut |_| count += 1);
+            assert!(count <= whole, "{length}");
         }
         for place in 0..bytes.len() {
             for flip in [0x01, 0x80, 0xff] {

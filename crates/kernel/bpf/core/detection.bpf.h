@@ -147,6 +147,7 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u64 *limit_ns)
 {
 	__u64 *worst_ns = &records.worst_ns[instance];
+	/* ORDER: none; a guess, which the compare-and-swap checks. */
 	__u64 known_ns = *(volatile __u64 *)worst_ns, found_ns;
 
 #pragma unroll

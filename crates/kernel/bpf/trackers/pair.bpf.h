@@ -125,6 +125,7 @@ static __always_inline bool pair_take(struct here *here, struct pair_scratch *sc
 			COUNT(here, without_begin);
 		return false;
 	}
+	/* ORDER: before the copy, and read again behind it: on x86 loads stay in order, so a place that another CPU fills anew meanwhile is noticed. */
 	begin_ns = *(volatile __u64 *)&there->begin_ns;
 	__builtin_memcpy(&scratch->began, there, sizeof(scratch->began));
 	if (*(volatile __u64 *)&there->begin_ns != begin_ns || scratch->began.check_ns != begin_ns ||

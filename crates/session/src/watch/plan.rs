@@ -280,7 +280,14 @@ fn trackers(
             Tracker::Pair => Follows::Pair(Box::new(pair.clone().ok_or_else(not_named)?)),
         };
         let records = settings.record_breakers;
-        Ok(TrackerConfig { target: target.clone(), threshold_ns, snapshot: true, records, follows, counted_by: None })
+        Ok(TrackerConfig {
+            target: target.clone(),
+            threshold_ns,
+            snapshot: true,
+            records,
+            follows,
+            counted_by: None,
+        })
     };
     wanted.map(config).collect()
 }
