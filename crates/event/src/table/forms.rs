@@ -291,12 +291,15 @@ labels! {
     VectorKind: TraceType::PartOfName, "no such vector";
     OriginKind: TraceType::Labels(&[
         "timer", "irq", "vector", "task", "off_cpu", "softirq", "syscall", "lock", "block", "resched", "irqs_off",
+        "event",
     ]), "no such origin";
     End: TraceType::Labels(&[
         "running", "blocked", "rewoken", "cycle", "returned", "acquired", "handled", "completed", "switched", "irqs_on",
+        "event",
     ]), "no such end";
     Tracker: TraceType::Labels(&[
         "response", "wakeup", "offcpu", "syscall", "lock", "irq", "softirq", "block", "preemptoff", "irqoff",
+        "pair",
     ]), "no such tracker";
 }
 
