@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Answers `GET /metrics`, over HTTP/1.1, one request a connection.
 //!
-//! Not a library: the small ones have no limits for what others send (`tiny_http` reads a request line of any length, and waits for it
-//! for any time), and the large ones bring a runtime. A client here has a few seconds and a few kilobytes, there are at most a few
-//! clients at once, and further ones wait in the kernel's queue. All of it is one thread that polls.
+//! Not a library: this answers one request of one form, and what matters is what it refuses. A client has a few seconds and a few kilobytes,
+//! there are at most a few clients at once, and further ones wait in the kernel's queue. All of it is one thread that polls.
 //!
 //! The numbers belong to the thread that asks for this (`is_asked`): it makes the text when somebody wants it, at its next look.
 
