@@ -50,20 +50,26 @@ struct Rate {
 
 impl Rate {
     fn ticks_of(self, cycles: u64) -> u64 {
-        (u128::from(cycles) * u128::from(self.ticks) / u128::from(self.cycles)) as u64
+        saturated(u128::from(cycles) * u128::from(self.ticks) / u128::from(self.cycles))
     }
 
     fn cycles_of(self, ticks: u64) -> u64 {
         if self.ticks == 0 {
             return 0;
         }
-        (u128::from(ticks) * u128::from(self.cycles) / u128::from(self.ticks)) as u64
+        saturated(u128::from(ticks) * u128::from(self.cycles) / u128::from(self.ticks))
     }
 
     /// The count of cycles is whole, at both ends of the measurement and of the use.
     fn error_of(self, cycles: u64) -> u64 {
-        1 + (u128::from(self.ticks) * (2 + u128::from(cycles / self.cycles)) / u128::from(self.cycles)) as u64
+        let error = u128::from(self.ticks) * (2 + u128::from(cycles / self.cycles)) / u128::from(self.cycles);
+        saturated(error).saturating_add(1)
     }
+}
+
+/// A damaged stream may say any number.
+fn saturated(ticks: u128) -> u64 {
+    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 /// Where the crystal clock was at a TSC.
@@ -173,14 +179,18 @@ impl Clock {
     fn set(&mut self, ticks: u64, error_ticks: Option<u64>) {
         let floor = self.now.map_or(0, |now| now.ticks);
         let late = floor.saturating_sub(ticks);
-        self.now = Some(Time { ticks: ticks.max(floor), error_ticks: error_ticks.map(|error| error + late) });
+        self.now = Some(Time {
+            ticks: ticks.max(floor),
+            error_ticks: error_ticks.map(|error| error.saturating_add(late)),
+        });
     }
 
     fn time_stamp(&mut self, ticks: u64) {
         let ticks = self.continued(ticks);
         if self.in_psb {
             if let (Some(before), None) = (self.psb, self.measured) {
-                let (elapsed, cycles) = (ticks.saturating_sub(before.ticks), self.cycles - before.cycles);
+                let (elapsed, cycles) =
+                    (ticks.saturating_sub(before.ticks), self.cycles.saturating_sub(before.cycles));
                 if elapsed > 0 && cycles > 0 {
                     self.rate = Some(Rate { ticks: elapsed, cycles });
                 }
@@ -206,7 +216,11 @@ impl Clock {
         let Some(now) = self.now else { return ticks };
         let high = now.ticks >> TSC_BITS << TSC_BITS;
         let ticks = high | ticks;
-        if now.ticks.saturating_sub(ticks) > 1 << (TSC_BITS - 1) { ticks + (1 << TSC_BITS) } else { ticks }
+        if now.ticks.saturating_sub(ticks) > 1 << (TSC_BITS - 1) {
+            ticks.saturating_add(1 << TSC_BITS)
+        } else {
+            ticks
+        }
     }
 
     fn alignment(&mut self, ctc: u16, fast_counter: u16) {
@@ -223,7 +237,7 @@ impl Clock {
     fn crystal_ticks(&self, ctc: u64) -> Option<u64> {
         let (numerator, denominator) =
             self.config.tsc_per_crystal.filter(|ratio| ratio.0 != 0 && ratio.1 != 0)?;
-        Some((u128::from(ctc) * u128::from(numerator) / u128::from(denominator)) as u64)
+        Some(saturated(u128::from(ctc) * u128::from(numerator) / u128::from(denominator)))
     }
 
     fn crystal_tick(&mut self, ctc: u8) {
@@ -236,10 +250,10 @@ impl Clock {
         let known = if crystal.counted { bits } else { bits.min(16) };
         let mask = (1u64 << known) - 1;
         let delta = now.wrapping_sub(crystal.last) & mask;
-        let (mut crystal, last) = (crystal, crystal.last + delta);
+        let (mut crystal, last) = (crystal, crystal.last.wrapping_add(delta));
         if !crystal.counted && known < bits {
             // The bits above those of the TMA are those of this MTC.
-            crystal.ctc = now.wrapping_sub(crystal.last.wrapping_sub(crystal.ctc) + delta);
+            crystal.ctc = now.wrapping_sub(crystal.last.wrapping_sub(crystal.ctc).wrapping_add(delta));
             crystal.last = now;
         } else {
             crystal.last = last;
@@ -247,7 +261,8 @@ impl Clock {
         crystal.counted = true;
         self.crystal = Some(crystal);
         let Some(elapsed) = self.crystal_ticks(crystal.last.wrapping_sub(crystal.ctc)) else { return };
-        let ticks = crystal.ticks + elapsed;
+        // A stream may say any time, also one near the last.
+        let ticks = crystal.ticks.saturating_add(elapsed);
         self.calibrate(ticks);
         self.set(ticks, self.period);
     }
@@ -258,7 +273,8 @@ impl Clock {
             // Its own CYC: the cycles at this time are known.
             let here = Anchor { cycles: self.cycles, ticks };
             if let Some(before) = self.measured {
-                let (elapsed, cycles) = (ticks.saturating_sub(before.ticks), here.cycles - before.cycles);
+                let (elapsed, cycles) =
+                    (ticks.saturating_sub(before.ticks), here.cycles.saturating_sub(before.cycles));
                 if elapsed > 0 && cycles > 0 {
                     self.rate = Some(Rate { ticks: elapsed, cycles });
                 }
@@ -267,7 +283,7 @@ impl Clock {
             self.anchor = Some(here);
         } else if let (Some(anchor), Some(rate)) = (self.anchor, self.rate()) {
             // CYC comes less often than MTC: its next one counts from before this time.
-            let cycles = anchor.cycles + rate.cycles_of(ticks.saturating_sub(anchor.ticks));
+            let cycles = anchor.cycles.saturating_add(rate.cycles_of(ticks.saturating_sub(anchor.ticks)));
             self.anchor = Some(Anchor { cycles, ticks });
         }
     }
