@@ -134,9 +134,10 @@ fn root_the_time_between_two_events_is_the_programs_own() {
         assert_eq!(String::from_utf8_lossy(&explained.stdout), String::from_utf8_lossy(&saved));
         let said = String::from_utf8_lossy(&saved).into_owned();
         assert!(
-            said.contains("from spans:begin to spans:end") && said.contains("waited for its timer"),
-            "{said}"
+            said.contains("from spans:begin (id: ") && said.contains("to spans:end (id: "),
+            "both events with their fields: {said}"
         );
+        assert!(said.contains("waited for its timer"), "{said}");
         let mut command = crate::command::rtscope();
         let counted = command.args(["stat", "--json"]).arg(snapshot.path()).output().expect("starts");
         assert!(String::from_utf8_lossy(&counted.stdout).contains("spans:begin"), "the snapshot has them");
