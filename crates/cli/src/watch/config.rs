@@ -98,7 +98,8 @@ impl<'t> Document<'t> {
         let whole = |what: String| Wrong { line: None, what };
         let find = |key: &str| self.entries.iter().find(|entry| entry.key == key);
         let version = find("version").ok_or_else(|| whole(format!("'version = {VERSION}' is missing")))?;
-        if !matches!(&version.value, DeValue::Integer(number) if number.as_str() == VERSION) {
+        if !matches!(&version.value, DeValue::Integer(number) if number.radix() == 10 && number.as_str() == VERSION)
+        {
             return Err(version.wrong(format!("this rtscope reads version {VERSION}")));
         }
         let watch = help::command();
@@ -176,8 +177,8 @@ impl Entry<'_> {
     fn word(&self, value: &DeValue<'_>) -> Result<String, Wrong> {
         match value {
             DeValue::String(text) => Ok(text.to_string()),
-            DeValue::Integer(number) => Ok(number.as_str().to_string()),
-            _ => Err(self.wrong("a string or a whole number is wanted".to_string())),
+            DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_string()),
+            _ => Err(self.wrong("a string or a decimal whole number is wanted".to_string())),
         }
     }
 

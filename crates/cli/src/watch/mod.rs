@@ -34,7 +34,7 @@ pub fn run(options: WatchArgs, matches: &ArgMatches) -> Result<(), Failure> {
     let matches = config::read(file)?;
     if options.check {
         crate::output::note(&format!(
-            "rtscope: {}: a watch that can be started",
+            "rtscope: {}: all keys and values are known; whether this kernel and these privileges allow it is seen when it starts",
             clean(&file.to_string_lossy())
         ));
         return Ok(());

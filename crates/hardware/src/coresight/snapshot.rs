@@ -12,7 +12,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
 
 /// Why a snapshot cannot be read.
 #[derive(Debug)]
@@ -279,7 +280,7 @@ impl Snapshot {
     }
 
     fn device(&mut self, directory: &Path, file: &str) -> Result<(), SnapshotError> {
-        let path = directory.join(file);
+        let path = inside(directory, file)?;
         let ini = Ini::read(&path)?;
         let device = ini.section("device").ok_or(SnapshotError::Missing(path.clone(), "[device]"))?;
         let name = device.get("name").ok_or(SnapshotError::Missing(path.clone(), "name"))?.to_string();
@@ -306,7 +307,7 @@ impl Snapshot {
     }
 
     fn trace(&mut self, directory: &Path, file: &str) -> Result<(), SnapshotError> {
-        let path = directory.join(file);
+        let path = inside(directory, file)?;
         let ini = Ini::read(&path)?;
         let list = ini.section("trace_buffers").and_then(|section| section.get("buffers"));
         let list = list.ok_or(SnapshotError::Missing(path.clone(), "list of buffers"))?;
@@ -325,7 +326,7 @@ impl Snapshot {
                 in_it.iter().filter(|(_, buffers)| buffers.split(',').any(|one| one.trim() == name));
             let sources: Vec<_> = sources.map(|(source, _)| source.clone()).collect();
             for file in files.split(',').map(str::trim) {
-                let path = directory.join(file);
+                let path = inside(directory, file)?;
                 self.buffers.push(Buffer { name: name.clone(), path, format, sources: sources.clone() });
             }
         }
@@ -338,12 +339,34 @@ impl Snapshot {
     }
 }
 
+/// The path of a description or a buffer. A snapshot may come from anybody, and what it names may be printed: they are below its directory.
+fn inside(directory: &Path, file: &str) -> Result<PathBuf, SnapshotError> {
+    let path = directory.join(file);
+    if Path::new(file).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+        return regular(path);
+    }
+    Err(refused(path, "it is not below the snapshot's directory"))
+}
+
+/// The path of a file, where it is no device and no pipe. Programs may be anywhere: several snapshots share them.
+fn regular(path: PathBuf) -> Result<PathBuf, SnapshotError> {
+    // One that is not there is an error where it is read.
+    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        return Err(refused(path, "it is not a regular file"));
+    }
+    Ok(path)
+}
+
+fn refused(path: PathBuf, why: &str) -> SnapshotError {
+    SnapshotError::Io(path, io::Error::new(ErrorKind::InvalidInput, why))
+}
+
 fn dump(directory: &Path, path: &Path, section: &Section) -> Result<Dump, SnapshotError> {
     let missing = |what| SnapshotError::Missing(path.to_path_buf(), what);
     let file = section.get("file").ok_or_else(|| missing("file of a dump"))?;
     let address = section.get("address").and_then(number).ok_or_else(|| missing("address of a dump"))?;
     Ok(Dump {
-        path: directory.join(file),
+        path: regular(directory.join(file))?,
         address,
         offset: section.get("offset").and_then(number).unwrap_or(0),
         length: section.get("length").and_then(number),

@@ -119,6 +119,11 @@ impl<'l> HardwareSource<'l> {
         let Some(lane) = self.lanes.get_mut(place) else { return };
         loop {
             while let Some(event) = lane.events.front_mut() {
+                // A loss happened after what was before it; where there was nothing yet, its time is not known.
+                let before = (lane.latest_ns > 0).then_some(lane.latest_ns);
+                if event.time_ns.is_none() && event.lost.is_some() {
+                    event.time_ns = before;
+                }
                 let Some(time) = event.time_ns else {
                     self.totals.untimed += 1;
                     lane.events.pop_front();

@@ -7,7 +7,7 @@ use rtscope_hardware::program::{Functions, NamedProgram, Program};
 use rtscope_hardware::pt::Packet;
 use rtscope_hardware::stp;
 use rtscope_hardware::trace::{
-    BranchKind, CallStack, Edge, EventClassKind, HardwareEvent, HardwareSource, Lane,
+    BranchKind, CallStack, Edge, EventClassKind, HardwareEvent, HardwareSource, Lane, LossReason,
 };
 use rtscope_testkit::elf;
 use rtscope_testkit::hardware::{
@@ -202,6 +202,26 @@ fn streams_are_merged_and_what_has_no_time_is_counted() {
     assert_eq!(times, [5, 10, 30, 30, 35, 40]);
     let totals = source.totals;
     assert_eq!((totals.events, totals.untimed, totals.moved, totals.moved_ns), (6, 2, 1, 10));
+}
+
+#[test]
+fn a_loss_without_a_time_has_that_of_the_event_before_it() {
+    let write =
+        |time_ns| HardwareEvent { time_ns, ..HardwareEvent::new(EventClassKind::Write, &[1], "".into()) };
+    let lost = || HardwareEvent::lost(LossReason::Unreadable, 7);
+    let events = vec![lost(), write(Some(10)), lost(), write(Some(20))];
+    let mut source = HardwareSource::new(vec![Box::new(List(events.into()))]);
+    let mut found = Vec::new();
+    loop {
+        match source.next() {
+            Item::Event(event) => found.push(event.time_ns),
+            Item::End => break,
+            _ => {}
+        }
+    }
+    assert_eq!(found, [10, 10, 20]);
+    // Before the first time it is not known when: that is counted.
+    assert_eq!(source.totals.untimed, 1);
 }
 
 /// A thread's functions by branches: what comes out.

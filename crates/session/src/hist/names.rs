@@ -24,7 +24,7 @@ pub(crate) struct KeyNames {
     calls: CallNames,
     irqs: HashMap<u32, String>,
     cgroups: HashMap<u32, String>,
-    file_systems: HashMap<u32, String>,
+    file_systems: HashMap<u32, Option<String>>,
 }
 
 impl KeyNames {
@@ -95,9 +95,11 @@ impl KeyNames {
 
     fn file_system(&mut self, dev: u32) -> Option<String> {
         if !self.file_systems.contains_key(&dev) {
-            self.file_systems = mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+            let now = mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+            self.file_systems.extend(now.into_iter().map(|(dev, place)| (dev, Some(place))));
         }
-        self.file_systems.get(&dev).cloned()
+        // One that is not mounted here is not looked for again.
+        self.file_systems.entry(dev).or_default().clone()
     }
 
     fn cgroup(&mut self, id: u32) -> String {
@@ -105,9 +107,10 @@ impl KeyNames {
             return "unknown".to_owned();
         }
         if !self.cgroups.contains_key(&id) {
-            self.cgroups = cgroups();
+            self.cgroups.extend(cgroups());
         }
-        self.cgroups.get(&id).cloned().unwrap_or_else(|| format!("cgroup {id}"))
+        // One that is gone is not looked for again: a look is at thousands of directories.
+        self.cgroups.entry(id).or_insert_with(|| format!("cgroup {id}")).clone()
     }
 }
 

@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 16;
 /// How long one has for its request, our answer, and to read it.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// After a connection that could not be taken, for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest request.
 const REQUEST_BYTES: usize = 8 << 10;
 
@@ -226,8 +228,9 @@ impl Server {
 
     fn wait(&mut self) {
         let mut all = vec![PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN)];
-        // Who comes while all places are taken waits in the kernel.
-        let accepts = if self.clients.len() < CLIENTS { PollFlags::POLLIN } else { PollFlags::empty() };
+        // While all places have a question, a client that comes waits in the kernel.
+        let has_place = self.clients.len() < CLIENTS || self.silent().is_some();
+        let accepts = if has_place { PollFlags::POLLIN } else { PollFlags::empty() };
         all.push(PollFd::new(self.listener.as_fd(), accepts));
         all.extend(self.clients.iter().map(|client| PollFd::new(client.stream.as_fd(), client.wants())));
         let first = self.clients.iter().map(|client| client.until).min();
@@ -259,9 +262,29 @@ impl Server {
         }
     }
 
+    /// The client that has been here for longest without a whole question.
+    fn silent(&self) -> Option<usize> {
+        let reads =
+            self.clients.iter().enumerate().filter(|(_, client)| matches!(client.step, Step::Reads(_)));
+        reads.min_by_key(|(_, client)| client.until).map(|(place, _)| place)
+    }
+
     fn accept(&mut self) {
-        while self.clients.len() < CLIENTS {
-            let Ok((stream, _)) = self.listener.accept() else { return };
+        // At most as many at a time: those that are here have to be read in between.
+        for _ in 0..CLIENTS {
+            let silent = self.silent();
+            if self.clients.len() >= CLIENTS && silent.is_none() {
+                return;
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // Without descriptors or memory the connection stays, and would be announced again at once.
+                Err(_) => return std::thread::sleep(ACCEPT_PAUSE),
+            };
+            if let Some(silent) = silent.filter(|_| self.clients.len() >= CLIENTS) {
+                self.clients.swap_remove(silent);
+            }
             if stream.set_nonblocking(true).is_ok() {
                 let until = Instant::now() + CLIENT_TIME;
                 self.clients.push(Client { stream, until, step: Step::Reads(Vec::new()) });

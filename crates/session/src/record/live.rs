@@ -99,10 +99,9 @@ impl SpoolLimit {
             return;
         };
         // ORDER: relaxed; a flag that stands for itself.
-        if !self.is_hurried.swap(true, Ordering::Relaxed) {
-            // If this is refused, events may be lost, which is counted.
-            let _ = crate::realtime::become_normal(*tid);
-        }
+        self.is_hurried.store(true, Ordering::Relaxed);
+        // Each time, as it may have made itself idle in between. If this is refused, events may be lost, which is counted.
+        let _ = crate::realtime::become_normal(*tid);
         thread.unpark();
     }
 
@@ -118,6 +117,11 @@ impl SpoolLimit {
             most if most > self.file_bytes / 2 => SpoolShare::Much,
             _ => SpoolShare::Little,
         }
+    }
+
+    fn is_hurried(&self) -> bool {
+        // ORDER: relaxed; as in look().
+        self.is_hurried.load(Ordering::Relaxed)
     }
 
     /// There is time again.
@@ -275,7 +279,9 @@ impl Prepared {
             let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
             if before < conversion.until().0 && !std::mem::replace(&mut has_begun, true) {
                 // Whatever becomes of this thread, there is a trace. Where this is refused, it competes as any other.
-                let _ = crate::realtime::become_idle();
+                if !limit.as_ref().is_some_and(|limit| limit.is_hurried()) {
+                    let _ = crate::realtime::become_idle();
+                }
             }
             match &limit {
                 Some(_) if share != SpoolShare::Little => park_timeout(HURRIED_PERIOD),

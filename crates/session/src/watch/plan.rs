@@ -80,7 +80,7 @@ impl Plan {
         let pair = pair(settings)?;
         let settings = &WatchSettings { tracker: tracker(settings, pair.as_ref())?, ..settings.clone() };
         check_timeout(settings, pair.is_some())?;
-        check_records(settings)?;
+        check_records(settings, pair.is_some())?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -242,8 +242,8 @@ fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure>
 }
 
 /// The limit of the time between two events of programs is not the kernel's.
-fn check_records(settings: &WatchSettings) -> Result<(), Failure> {
-    if settings.record_breakers && settings.between.is_some() {
+fn check_records(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure> {
+    if settings.record_breakers && settings.between.is_some() && !is_pair {
         return Err(Failure::Usage(
             "--record-breakers: the kernel raises the limit of its trackers, but the time between two events of programs (--from, --to) is measured outside it"
                 .to_string(),

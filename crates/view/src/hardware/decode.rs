@@ -220,7 +220,9 @@ impl<W: Write> Findings for FindingsWriter<W> {
     fn flow(&mut self, time: Option<u64>, text: &dyn fmt::Display) {
         if self.flow {
             self.begin(None, time);
-            let _ = writeln!(self.line, "{text}");
+            // Names of symbols are a file's.
+            let text = text.to_string();
+            let _ = writeln!(self.line, "{}", clean(&text));
             self.write();
         }
     }
