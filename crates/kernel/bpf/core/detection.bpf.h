@@ -264,7 +264,8 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 	if (duration_ns <= limit_ns)
 		return 0;
 	/* What the end of a response that was woken again may hide is decided in user space, and must not become the limit here. */
-	if (of->records && ended->end != RTS_END_REWOKEN && !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
+	if (of->records && ended->end != RTS_END_REWOKEN &&
+	    !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
 		return 0;
 	s->late++;
 	generation = of->snapshot ? claim_trigger(here, s, tid) : 0;
