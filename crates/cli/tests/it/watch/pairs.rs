@@ -75,7 +75,7 @@ impl Drop for Ftrace {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: real time (the times of two tracers are compared)
 #[test]
 fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
     const PROCESSES: usize = 200;
