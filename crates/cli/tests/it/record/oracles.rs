@@ -13,8 +13,8 @@
 //! - `perf script`: prints the events of interrupts and softirqs with their times, of which this file makes latencies. (bpftrace prints fewer:
 //!   the kernel runs none of its programs in an interrupt that comes while one of them runs.)
 //!
-//! Times are compared of the same data: perf records, and makes a CTF trace of that, which rtscope reads. Two recordings of one load differ by
-//! whatever comes between two probes of one event, an interrupt or another virtual CPU, and that has no limit.
+//! Times are compared of the same data: perf records, and makes a CTF trace of that, which rtscope reads. Times of two recordings of one load
+//! differed by more than a limit allowed (pending in SPECIFICATION.md): likely by what comes between two probes of one event, which is not shown.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::figures::reports;
