@@ -5,6 +5,7 @@ use crate::command::{count, json_lines, rtscope};
 use crate::json::assert_documented;
 use rtscope_testkit::count::{Counters, Mark, windows};
 use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::process::KilledWithTest;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::Value;
@@ -217,6 +218,9 @@ fn root_a_key_that_there_is_not_is_refused_with_those_that_there_are() {
 #[test]
 fn root_every_tracker_is_counted_by_every_key_that_it_has() {
     let Some(_cpus) = Cpus::for_watching() else { return };
+    // `irqoff` leaves idle CPUs out.
+    let _busy =
+        KilledWithTest::start(Command::new("sh").args(["-c", "while :; do :; done"])).expect("a shell");
     for (tracker, by) in [
         ("response", "interrupt"),
         ("wakeup", "task"),
