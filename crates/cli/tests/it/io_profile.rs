@@ -4,7 +4,8 @@
 use crate::command::{count, rtscope};
 use crate::hist::{Loop, Perf, named, reads};
 use crate::json::assert_documented;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::wait_until;
 use rtscope_testkit::skip;
@@ -90,6 +91,22 @@ fn fio(arguments: &[&str]) -> Option<Child> {
     command.spawn().ok()
 }
 
+/// Waits until a baseline is there. It begins anew with each change, also one of the machine itself.
+fn baseline(profile: &mut Rtscope) {
+    let mut since_ns = 0;
+    wait_until("a baseline is there", || {
+        profile.signal(Signal::SIGUSR1).expect("it runs");
+        let reading = profile.wait_for("a reading", |line| {
+            let is_change = line["schema"] == "rtscope.io.change/1" && line["class"] == "read";
+            if since_ns == 0 || is_change {
+                since_ns = count(line, "at_ns");
+            }
+            line["kind"] == "interval"
+        });
+        count(&reading.expect("a reading"), "at_ns") > since_ns + 12 * 300_000_000
+    });
+}
+
 // NEEDS: real time (an emulated machine's latencies say nothing)
 #[test]
 fn root_a_noisy_neighbour_is_noticed_when_it_starts_and_when_it_stops() {
@@ -106,20 +123,9 @@ fn root_a_noisy_neighbour_is_noticed_when_it_starts_and_when_it_stops() {
     command.args(["--pid", &victim.id().to_string()]);
     let mut profile = Rtscope::start(command).expect("it starts");
     profile.wait_for_note("counting input and output").expect("it counts");
-    // A baseline, which begins anew when the machine itself changes.
-    let mut since_ns = 0;
-    wait_until("a baseline is there", || {
-        profile.signal(Signal::SIGUSR1).expect("it runs");
-        let reading = profile.wait_for("a reading", |line| {
-            if line["schema"] == "rtscope.io.change/1" && line["class"] == "read" {
-                since_ns = count(line, "at_ns");
-            }
-            line["kind"] == "interval"
-        });
-        count(&reading.expect("a reading"), "at_ns") > since_ns + 12 * 300_000_000
-    });
+    baseline(&mut profile);
     let noise = ["--name=noise", &file, "--rw=randread", "--bs=1M", "--ioengine=libaio", "--iodepth=16"];
-    let mut noise = fio(&[&noise[..], &["--runtime=6"]].concat()).expect("it was there before");
+    let mut noise = fio(&[&noise[..], &["--runtime=60"]].concat()).expect("it was there before");
     let is = |direction: &'static str| {
         move |line: &Value| {
             line["schema"] == "rtscope.io.change/1"
@@ -128,14 +134,19 @@ fn root_a_noisy_neighbour_is_noticed_when_it_starts_and_when_it_stops() {
         }
     };
     let worse = profile.wait_for("worse", is("worse")).expect("the neighbour starts");
+    baseline(&mut profile);
+    // fio's own children end with it only when it is asked to.
+    kill(Pid::from_raw(noise.id().cast_signed()), Signal::SIGINT).expect("it runs");
     noise.wait().expect("it ends");
     let better = profile.wait_for("better", is("better")).expect("the neighbour stops");
     let _ = victim.kill();
     victim.wait().expect("it ends");
     [&worse, &better].into_iter().for_each(assert_documented);
     let quantiles = worse["quantiles"].as_array().expect("quantiles");
-    let median = quantiles.iter().find(|quantile| quantile["permille"] == 500).expect("a median");
-    assert!(count(median, "after_ns") > count(median, "before_ns"), "{worse}");
+    // The window may be one in which it only just begins: then most reads are as before.
+    let moved = |quantile: &&Value| quantile["deviations"].as_f64().expect("a number").abs();
+    let most = quantiles.iter().max_by(|a, b| moved(a).total_cmp(&moved(b))).expect("quantiles");
+    assert!(count(most, "after_ns") > count(most, "before_ns"), "{worse}");
     profile.stop().expect("it stops");
 }
 
