@@ -248,7 +248,17 @@ impl TraceOptions {
 /// Opens the traces below a directory.
 pub fn open(path: &Path) -> Result<TraceSet, Failure> {
     rtscope_session::limits::raise_file_limit();
-    TraceSet::open(path).map_err(|error| match interrupted(path) {
+    let unfinished = interrupted(path);
+    let opened = TraceSet::open(path);
+    if let (Ok(_), Some(target)) = (&opened, &unfinished) {
+        note(&format!(
+            "rtscope: {} is not complete: its recorder was killed, or still works; what it lost is not known, and rtscope record --recover {} \
+             completes it",
+            path.display(),
+            target.display()
+        ));
+    }
+    opened.map_err(|error| match unfinished {
         Some(target) => Failure::Failed(format!(
             "{} has no trace yet: its recorder was killed, or still works; rtscope record --recover {} makes the trace (print --follow and \
              stat --follow read one that is being made)",
@@ -278,13 +288,11 @@ fn of_another_tool(path: &Path) -> Option<String> {
     }
 }
 
-/// The trace that a recording was to make which has not been completed: `path` is that, or the directory of what was recorded.
+/// The trace that a recording was to make which has not been completed: `path` is that, the directory that it is in, or that of what was
+/// recorded.
 fn interrupted(path: &Path) -> Option<PathBuf> {
     let named = path.file_name()?.to_str()?.strip_suffix(".partial").map(|name| path.with_file_name(name));
-    let is_there = |target: &PathBuf| {
-        rtscope_store::Spool::find(target).is_some()
-            || rtscope_store::user::UserRecording::find(target).is_some()
-    };
+    let is_there = |target: &PathBuf| rtscope_session::record::is_unfinished(target);
     named.into_iter().chain([path.to_owned()]).find(is_there)
 }
 

@@ -142,7 +142,7 @@ impl<'a> Recorders<'a> {
                 run.end(verdict)?;
             }
             let summaries = if run.killed && self.plan.recorder != Recorder::Flight {
-                run.recover(self.plan.recorder, verdict)?
+                run.recover(verdict)?
             } else {
                 run.summaries()
             };
@@ -215,11 +215,8 @@ impl Run {
     }
 
     /// Finishes what a killed one left.
-    fn recover(&self, recorder: Recorder, verdict: &mut Verdict) -> Result<Vec<Value>> {
-        let parts: Vec<PathBuf> = match recorder {
-            Recorder::WithKernel => vec![self.target.join("kernel"), self.target.join("ust")],
-            _ => vec![self.target.clone()],
-        };
+    fn recover(&self, verdict: &mut Verdict) -> Result<Vec<Value>> {
+        let parts = ["kernel", "ust"].map(|part| self.target.join(part));
         let mut summaries = Vec::new();
         for part in parts {
             let partial = part.with_file_name(format!(

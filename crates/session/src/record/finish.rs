@@ -5,7 +5,23 @@ use super::RecordedTrace;
 use crate::{Failure, Observer};
 use rtscope_store::user::UserRecording;
 use rtscope_store::{LiveConversion, Options, Progress, Spool};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Where a recording to this directory may have left something, also one of an earlier version.
+fn places(target: &Path) -> [PathBuf; 3] {
+    [target.to_owned(), target.join(super::KERNEL), target.join(super::PROGRAMS)]
+}
+
+/// What a recording to this directory has not made a trace of yet, if there is something.
+fn unfinished(target: &Path) -> Option<PathBuf> {
+    places(target).into_iter().find_map(|place| Spool::find(&place).or_else(|| UserRecording::find(&place)))
+}
+
+/// Whether a recording to this directory goes on, or was killed and can be recovered.
+#[must_use]
+pub fn is_unfinished(target: &Path) -> bool {
+    unfinished(target).is_some()
+}
 
 /// A trace is never written over.
 pub fn check_target(target: &Path) -> Result<(), Failure> {
@@ -16,13 +32,7 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    if target.exists() {
-        return Err(Failure::Usage(format!(
-            "{} exists already; name another directory with -o",
-            target.display()
-        )));
-    }
-    if let Some(spool) = Spool::find(target).or_else(|| UserRecording::find(target)) {
+    if let Some(spool) = unfinished(target) {
         if !rtscope_store::is_abandoned(&spool) {
             return Err(Failure::Usage(format!(
                 "a recording to {} is going on; name another directory with -o",
@@ -32,6 +42,12 @@ pub fn check_target(target: &Path) -> Result<(), Failure> {
         return Err(Failure::Usage(format!(
             "{} is left from an interrupted recording; rtscope record --recover {} makes its trace, or remove it",
             spool.display(),
+            target.display()
+        )));
+    }
+    if target.exists() {
+        return Err(Failure::Usage(format!(
+            "{} exists already; name another directory with -o",
             target.display()
         )));
     }
@@ -90,7 +106,7 @@ pub fn complete_programs(
 pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
     crate::limits::raise_file_limit();
     let mut found = false;
-    for place in [target.to_owned(), target.join(super::KERNEL), target.join(super::PROGRAMS)] {
+    for place in places(target) {
         if let Some(path) = Spool::find(&place) {
             let spool = Spool::open(&path)?;
             convert((spool, None), &place, observer)?;

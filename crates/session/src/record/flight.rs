@@ -193,23 +193,18 @@ impl Flight {
         let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
         let programs = self.programs.as_ref().map(|programs| programs.freeze(self.started, until));
         let failed = |error: &dyn std::fmt::Display| Failure::doing("saving a snapshot", error);
-        // Two traces get their name together, when both are whole.
-        let are_two = kernel.is_some() && programs.is_some();
-        let both = are_two.then(|| StagedDir::new(target)).transpose().map_err(|error| failed(&error))?;
-        let directory = both.as_ref().map_or(target, StagedDir::path).to_path_buf();
-        let at = |directory: &Path, name: &str| {
-            if are_two { directory.join(name) } else { directory.to_path_buf() }
-        };
-        let kernel = kernel.map(|part| part.write(&at(&directory, super::KERNEL))).transpose()?;
-        let programs = programs.map(|part| part.write(&at(&directory, super::PROGRAMS)));
+        // Both traces get their names together, when they are whole.
+        let staged = StagedDir::new(target).map_err(|error| failed(&error))?;
+        let kernel = kernel.map(|part| part.write(&staged.path().join(super::KERNEL))).transpose()?;
+        let programs = programs.map(|part| part.write(&staged.path().join(super::PROGRAMS)));
         let programs = programs.transpose().map_err(|error| failed(&error))?;
-        both.map_or(Ok(()), StagedDir::publish).map_err(|error| failed(&error))?;
+        staged.publish().map_err(|error| failed(&error))?;
         if let Some(summary) = &kernel {
-            let target = &at(target, super::KERNEL);
+            let target = &target.join(super::KERNEL);
             observer.recorded(&RecordedTrace::Kernel { target, summary, behind_ns: None });
         }
         if let Some(summary) = &programs {
-            let target = &at(target, super::PROGRAMS);
+            let target = &target.join(super::PROGRAMS);
             observer.recorded(&RecordedTrace::Programs { target, summary, recording_cpu_us: None });
         }
         Ok(())

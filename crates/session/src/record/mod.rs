@@ -20,7 +20,7 @@ pub(crate) mod recorder;
 mod ring;
 mod settings;
 
-pub use finish::recover;
+pub use finish::{is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
@@ -222,7 +222,7 @@ fn placement(settings: &RecordSettings) -> Result<Placement, Failure> {
     Placement::take(targets, !settings.command.is_empty())
 }
 
-/// Where the traces go: one is the directory itself, two are in it.
+/// Where the traces go: into a directory, by the names that LTTng's tools look for (its analyses take no other).
 #[derive(Debug)]
 struct Targets {
     directory: PathBuf,
@@ -233,17 +233,11 @@ struct Targets {
 impl Targets {
     fn new(settings: &RecordSettings) -> Targets {
         let target = &settings.output;
-        let (kernel, programs) = (settings.kernel.is_some(), settings.programs.is_some());
-        let place = |name: &str, other: bool| if other { target.join(name) } else { target.clone() };
         Targets {
             directory: target.clone(),
-            kernel: kernel.then(|| place(KERNEL, programs)),
-            programs: programs.then(|| place(PROGRAMS, kernel)),
+            kernel: settings.kernel.is_some().then(|| target.join(KERNEL)),
+            programs: settings.programs.is_some().then(|| target.join(PROGRAMS)),
         }
-    }
-
-    fn are_two(&self) -> bool {
-        self.kernel.is_some() && self.programs.is_some()
     }
 
     /// How to get a trace of what is left after this failure, if something is and the failure does not say so.
@@ -257,11 +251,8 @@ impl Targets {
         }
     }
 
-    /// Makes the directory for two.
+    /// Makes the directory.
     fn make(&self) -> Result<(), Failure> {
-        if !self.are_two() {
-            return Ok(());
-        }
         let made = std::fs::create_dir(&self.directory);
         made.map_err(|error| {
             Failure::system(format!("making the directory {}", self.directory.display()), &error)
@@ -270,9 +261,7 @@ impl Targets {
 
     /// Nothing was recorded: what has been made goes. Only if nothing else is in it.
     fn unmake(&self) {
-        if self.are_two() {
-            let _ = std::fs::remove_dir(&self.directory);
-        }
+        let _ = std::fs::remove_dir(&self.directory);
     }
 }
 

@@ -456,7 +456,7 @@ fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     };
     run();
     let first = fixture.trace().join("1");
-    wait_until("the first snapshot", || first.join("metadata").is_file());
+    wait_until("the first snapshot", || first.join("ust/metadata").is_file());
     let lines = super::fixture::lines(&first);
     assert!(lines.iter().any(|line| line.contains("test:error")), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.contains("test:order:")).count(), 100);
@@ -465,7 +465,7 @@ fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     assert!(!fixture.trace().join("2").exists());
     // The second one comes when a second has passed, however many ask.
     (0..3).for_each(|_| run());
-    wait_until("the second snapshot", || fixture.trace().join("2/metadata").is_file());
+    wait_until("the second snapshot", || fixture.trace().join("2/ust/metadata").is_file());
     interrupt(recorder);
     assert!(fixture.trace().join("3").is_dir(), "the end saves, too");
     let mut rest = String::new();

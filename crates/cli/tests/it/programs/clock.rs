@@ -59,7 +59,7 @@ fn root_programs_leave_a_counter_that_the_kernel_distrusts_alone() {
         assert_eq!(clock["trusted"], is_trusted, "{clock}");
         let notes = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
         assert_eq!(notes.contains("does not trust the CPU's counter"), !is_trusted, "{notes}");
-        let metadata = std::fs::read_to_string(fixture.trace().join("metadata")).expect("a trace");
+        let metadata = std::fs::read_to_string(fixture.trace().join("ust/metadata")).expect("a trace");
         assert!(metadata.contains(&format!("rtscope_clock_source = \"{current}\"")), "{metadata}");
         assert_eq!(metadata.contains("rtscope_clock_problem_0"), !is_trusted, "{metadata}");
         assert!(lines(&fixture.trace()).len() >= 20_000);

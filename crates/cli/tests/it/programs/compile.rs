@@ -161,7 +161,7 @@ fn a_level_is_any_constant_and_what_is_none_does_not_compile() {
             };
             let recorded = fixture.record(&[], &[&program]);
             assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{compiler} {level}");
-            let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
+            let metadata = fs::read_to_string(fixture.trace().join("ust/metadata")).expect("it is text");
             for (i, (text, number)) in (0..).zip(events) {
                 let class = metadata.split(&format!("\"test:e{i}\"")).nth(1).expect(text);
                 let line = class.lines().find(|line| line.contains("loglevel")).expect(text);

@@ -71,7 +71,7 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
         let mut child = waiting(&emitter, &EVENTS.to_string());
         child.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
-        let stream = fixture.path("trace.partial/trace/user_0");
+        let stream = fixture.trace().join("ust.partial/trace/user_0");
         while fs::metadata(&stream).map_or(0, |file| file.len()) < bytes {
             std::thread::sleep(std::time::Duration::from_micros(50));
         }
@@ -83,7 +83,7 @@ fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
         assert!(child.wait().expect("it ends").success());
         let followed = Recorded::of(interrupt(follower));
         assert_eq!(followed.lost(), 0, "{}", followed.account);
-        let unrepaired = numbers(&fixture.path("trace.partial"));
+        let unrepaired = numbers(&fixture.trace());
         let recovered = rtscope().args(["record", "--json", "--recover"]).arg(fixture.trace()).output();
         let recovered = Recorded::of(recovered.expect("it can be run"));
         let (before, after) = (numbers(&fixture.trace()), numbers(&second));

@@ -89,7 +89,7 @@ fn root_a_recording_is_followed_until_it_ends() {
     let more = emitter(&program, &["count", "100", "100"]).wait().expect("it ends");
     assert!(more.success());
     shown += &text.lines(10020);
-    assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.exists());
+    assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.join("ust").exists());
     drop(first);
     let output = interrupt(recorder);
     assert!(output.status.success(), "{output:?}");
@@ -135,14 +135,14 @@ fn root_a_follower_ends_with_its_reader_its_user_and_its_recorder() {
     shown += &rest;
     assert_eq!(code, Some(5));
     assert!(notes.contains("has ended without completing the trace"), "{notes}");
-    for path in [trace.clone(), trace.with_extension("partial")] {
+    let partial = trace.join("ust.partial");
+    for path in [trace.clone(), partial.clone()] {
         let output = rtscope().arg("stat").arg(&path).output().expect("it can be run");
         let said = String::from_utf8_lossy(&output.stderr);
         let advice = format!("rtscope record --recover {}", trace.display());
-        let has_trace = path.join("trace").is_dir();
-        assert!(has_trace || said.contains(&advice), "{}: {said}", path.display());
+        assert!(said.contains(&advice), "{}: {said}", path.display());
     }
-    if let Some(expected) = babeltrace2::text(&trace.with_extension("partial").join("trace"), &[]) {
+    if let Some(expected) = babeltrace2::text(&partial.join("trace"), &[]) {
         assert!(shown == expected, "babeltrace2 prints something else");
     }
     drop(recorder);
@@ -180,7 +180,7 @@ fn root_what_stat_follows_is_in_the_end_what_stat_says() {
             assert!(before <= so_far && so_far <= wanted, "{stat}");
             before = so_far;
         }
-        assert!(!trace.exists());
+        assert!(!trace.join("ust").exists());
     }
     assert!(more.iter().all(std::process::ExitStatus::success));
     assert!(interrupt(recorder).status.success());

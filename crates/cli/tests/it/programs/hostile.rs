@@ -103,7 +103,7 @@ fn root_what_a_user_made_of_a_recording_removes_nothing_elsewhere() {
     let mut recorder = super::fixture::begun(&mut fixture.recorder(&[]));
     recorder.kill().expect("it runs");
     recorder.wait().expect("it ends");
-    let spool = PathBuf::from(format!("{}.partial", fixture.trace().display()));
+    let spool = fixture.trace().join("ust.partial");
     let precious = tempfile::tempdir().expect("a temporary directory");
     let files = ["user_3", "metadata", "letter"].map(|name| precious.path().join(name));
     files.iter().for_each(|file| fs::write(file, "precious").expect("ours"));

@@ -287,7 +287,7 @@ fn threads_that_end_after_the_recorder_was_killed_leave_no_buffers() {
     assert!(after <= before + 1, "{before} buffers when the recorder died, {after} after 5000 threads");
     end(child, output);
     // The next recorder finds what is left, and takes it away.
-    fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
+    fs::remove_dir_all(fixture.trace()).expect("the recorder was killed");
     fixture.record(&[], &["true"]);
     assert_eq!(files("r"), Vec::<String>::new());
 }
@@ -322,7 +322,7 @@ fn a_lock_for_reading_does_not_keep_a_killed_recorder_alive() {
     });
     let left: Vec<String> = left.collect();
     drop(locked);
-    fs::remove_dir_all(fixture.path("trace.partial")).expect("the recorder was killed");
+    fs::remove_dir_all(fixture.trace()).expect("the recorder was killed");
     fixture.record(&[], &["true"]);
     assert_eq!(left, Vec::<String>::new());
 }

@@ -23,13 +23,13 @@ fn bytes_on_disk(path: &Path) -> u64 {
 
 /// Looks all the time while `work` goes on; gives the most that the recording has taken, and how often it was looked at.
 pub fn most_during<T>(trace: &Path, work: impl FnOnce() -> T) -> (T, u64, u64) {
-    let (partial, is_over) = (trace.with_extension("partial"), AtomicBool::new(false));
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let (mut most, mut looks) = (0, 0);
             // ORDER: relaxed; a flag that stands for itself.
             while !is_over.load(Ordering::Relaxed) {
-                most = most.max(bytes_on_disk(&partial) + bytes_on_disk(trace));
+                most = most.max(bytes_on_disk(trace));
                 looks += 1;
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
@@ -130,7 +130,7 @@ fn a_limited_recording_that_is_killed_can_be_read_and_completed() {
     let mut recorder = begun(&mut fixture.recorder(&["--max-size", "4M", "--user-buffer", "64M"]));
     let done = Command::new(&emitter).args(["count", "300000"]).stdout(Stdio::null()).status();
     assert!(done.expect("it is there").success());
-    let partial = trace.with_extension("partial").join("trace");
+    let partial = trace.join("ust.partial/trace");
     let has_rotated = || {
         let files = fs::read_dir(&partial).into_iter().flatten().flatten();
         let names = files.filter_map(|file| file.file_name().into_string().ok());

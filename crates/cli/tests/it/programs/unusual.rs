@@ -24,7 +24,7 @@ fn a_library_that_is_loaded_later_shares_the_threads_ring() {
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     assert_eq!(count("text = \"of the library\""), 100);
     assert_eq!((0..100).filter(|n| count(&format!("test:same: {{ number = {n} }}")) == 1).count(), 100);
-    let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
+    let metadata = fs::read_to_string(fixture.trace().join("ust/metadata")).expect("it is text");
     let origins: Vec<&str> = metadata.lines().filter(|line| line.contains("model.emf.uri")).collect();
     assert!(origins.iter().any(|origin| origin != &origins[0]), "{origins:?}");
 }
@@ -442,6 +442,6 @@ fn programs_that_lie_do_not_cost_others_their_events() {
     let losses = recorded.account["losses"].as_array().expect("a list");
     let unknown = |loss: &&Value| loss["cause"] == "refused" && loss["count"].is_null();
     assert_eq!(losses.iter().filter(unknown).count(), 1, "{}", recorded.account);
-    let metadata = fs::read_to_string(fixture.trace().join("metadata")).expect("it is text");
+    let metadata = fs::read_to_string(fixture.trace().join("ust/metadata")).expect("it is text");
     assert!(metadata.lines().any(|line| line.contains("cause=refused count=?")), "{metadata}");
 }

@@ -305,7 +305,7 @@ fn root_a_killed_recording_is_recovered_and_leaves_no_instance() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it can be started");
-    let spool = directory.path().join("trace.partial");
+    let spool = trace.join("kernel.partial");
     let growing = spool.join("trace");
     let size = || -> u64 {
         let files = fs::read_dir(&growing).into_iter().flatten().flatten();
@@ -359,8 +359,8 @@ fn root_a_full_disk_ends_the_recording_and_keeps_it() {
         .output();
     let output: Output = output.expect("it can be started");
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
-    let spool = small.join("trace.partial");
-    let (kept, made) = (spool.join("session.json").is_file(), trace.join("metadata").is_file());
+    let spool = trace.join("kernel.partial");
+    let (kept, made) = (spool.join("session.json").is_file(), trace.join("kernel/metadata").is_file());
     assert_eq!(output.status.code(), Some(1), "{notes}");
     assert!(notes.contains("No space left"), "{notes}");
     assert!(kept ^ made, "neither the raw recording nor a trace is there: {notes}");
@@ -386,7 +386,7 @@ fn root_two_recordings_at_once_see_the_same() {
     let (_, account) = record(&outer, &["-k", "syscalls:execve"], &command);
     let execs = account["by_event"]["syscall_entry_execve"].as_u64();
     assert!(execs.is_some_and(|execs| execs >= 200), "{}", account["by_event"]);
-    assert!(Path::new(inner_trace).join("metadata").is_file());
+    assert!(Path::new(inner_trace).join("kernel/metadata").is_file());
 }
 
 #[test]

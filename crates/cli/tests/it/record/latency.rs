@@ -226,22 +226,18 @@ fn root_latencies_are_those_that_lttngs_analyses_find() {
     let file = directory.path().join("file");
     let write = format!("dd if=/dev/zero of={} bs=64k count=20 oflag=direct", file.display());
     let (trace, _) = record(directory.path(), &["-k", EVENTS], &["sh", "-c", &write]);
-    // They look for the tracer's version in a directory of this name.
-    let above = directory.path().join("traces");
-    fs::create_dir(&above).unwrap();
-    fs::rename(&trace, above.join("kernel")).unwrap();
-    let all = reports(&above, &["--latency", "block,irq"]);
+    let all = reports(&trace, &["--latency", "block,irq"]);
     let number = |cell: &Value| cell["value"].as_u64().unwrap();
     let theirs = |row: &[Value]| [number(&row[1]), number(&row[2]), number(&row[4])];
     let ours =
         |figures: &Value| ["count", "least_ns", "longest_ns"].map(|key| figures[key].as_u64().unwrap());
-    let interrupts = analysis("irqstats", &above);
+    let interrupts = analysis("irqstats", &trace);
     for row in rows(&interrupts, "hard-stats") {
         let name = format!("irq {} {}", row[0]["nr"], row[0]["name"].as_str().unwrap());
         let found = super::latency::row(&all[1], "rows", "name", &name.as_str().into());
         assert_eq!(ours(found.unwrap_or_else(|| panic!("{name}: {}", all[1]))), theirs(row), "{name}");
     }
-    let disks = analysis("iolatencystats", &above);
+    let disks = analysis("iolatencystats", &trace);
     let [disk] = rows(&disks, "disk-latency-stats") else {
         return skip::say("there is not one disk below this directory");
     };

@@ -49,7 +49,7 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     while !text.contains(" syscall_entry_kill: ") || !text.contains("filename = \"/dev/null\"") {
         assert!(shown.read_line(&mut text).expect("it is text") > 0, "the follower has ended: {text}");
     }
-    assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.exists());
+    assert!(recorder.try_wait().expect("it is ours").is_none() && !trace.join("kernel").exists());
     // Nobody is told to remove what is being recorded.
     let second =
         rtscope().args(["record", "-k", "sched:sched_switch", "-o"]).arg(&trace).output().expect("starts");

@@ -61,30 +61,26 @@ fn root_lttngs_analyses_read_a_recording() {
     let patterns = "sched:sched_switch,sched:sched_waking,sched:sched_process_*,irq:*,block:*,syscalls";
     let (trace, account) = record(directory.path(), &["-k", patterns], &["sh", "-c", &script]);
     assert_eq!(fs::metadata(&file).expect("dd wrote it").len(), WRITTEN);
-    // They look for the tracer's version in a directory of this name.
-    let above = directory.path().join("traces");
-    fs::create_dir(&above).expect("a directory");
-    fs::rename(&trace, above.join("kernel")).expect("the same file system");
-    let cpus = analysis("cputop", &above);
+    let cpus = analysis("cputop", &trace);
     assert!(!rows(&cpus, "per-cpu").is_empty() && !rows(&cpus, "per-process").is_empty(), "{cpus:?}");
-    let switches = analysis("schedstats", &above);
+    let switches = analysis("schedstats", &trace);
     assert!(of_process(rows(&switches, "per_tid_stats"), "sh", 1) > 0, "{switches:?}");
     // An interrupt whose beginning or end is outside the recording is not counted; softirqs they do not look for.
-    let interrupts = analysis("irqstats", &above);
+    let interrupts = analysis("irqstats", &trace);
     let counted: u64 =
         rows(&interrupts, "hard-stats").iter().map(|row| row[1]["value"].as_u64().expect("a number")).sum();
     let recorded = account["by_event"]["irq_handler_entry"].as_u64().unwrap_or(0);
-    let streams = fs::read_dir(above.join("kernel")).expect("the trace").count() as u64 - 1;
+    let streams = fs::read_dir(trace.join("kernel")).expect("the trace").count() as u64 - 1;
     assert!(counted.abs_diff(recorded) <= 2 * streams, "{counted} of {recorded}: {interrupts:?}");
-    let calls = analysis("syscallstats", &above);
+    let calls = analysis("syscallstats", &trace);
     let writes: Vec<u64> = (calls.iter().flat_map(|(_, rows)| rows))
         .filter(|row| row[0]["name"] == "write")
         .map(|row| row[1]["value"].as_u64().expect("a number"))
         .collect();
     // Of one thread: dd's blocks, and up to three lines that say what it did.
     assert!(writes.iter().any(|writes| (21..=23).contains(writes)), "{writes:?}");
-    assert!(!rows(&analysis("iolatencytop", &above), "[open]").is_empty());
-    let disks = analysis("iousagetop", &above);
+    assert!(!rows(&analysis("iolatencytop", &trace), "[open]").is_empty());
+    let disks = analysis("iousagetop", &trace);
     if account["by_event"]["block_rq_issue"].as_u64().unwrap_or(0) == 0 {
         return skip::say("there is no disk below this directory");
     }
@@ -144,10 +140,7 @@ fn stat_says_what_they_say() -> bool {
     let load = program("rtscope-accounts").expect("built");
     let (trace, account) =
         record(directory.path(), &["-k", patterns], &[&load.to_string_lossy(), "--silent"]);
-    let above = directory.path().join("traces");
-    fs::create_dir(&above).expect("a directory");
-    fs::rename(&trace, above.join("kernel")).expect("the same file system");
-    let report = |which: &str| super::figures::reports(&above, &[which]).remove(0);
+    let report = |which: &str| super::figures::reports(&trace, &[which]).remove(0);
     let (tasks, interrupts) = (report("--tasks"), report("--irqs"));
     if lost(&account) > 0 || tasks["missing"]["gaps"] != 0 {
         return false;
@@ -161,7 +154,7 @@ fn stat_says_what_they_say() -> bool {
         names.iter().any(|name| task["comm"] == *name).then_some(task)
     };
 
-    let switches = analysis("schedstats", &above);
+    let switches = analysis("schedstats", &trace);
     let mut compared = 0;
     for row in rows(&switches, "per_tid_stats") {
         let Some(task) = of_load(&row[0]["tid"]) else { continue };
@@ -175,8 +168,8 @@ fn stat_says_what_they_say() -> bool {
     }
     assert!(compared >= 1, "{switches:?}");
 
-    same_interrupts(&account, &above, &interrupts);
-    let calls = analysis("syscallstats", &above);
+    same_interrupts(&account, &trace, &interrupts);
+    let calls = analysis("syscallstats", &trace);
     let mut compared = 0;
     for (title, rows) in &calls {
         let tid = title.split_once("TID: ").and_then(|(_, tid)| tid.strip_suffix(")]")?.parse::<u32>().ok());
@@ -193,7 +186,7 @@ fn stat_says_what_they_say() -> bool {
     }
     assert!(compared >= 30, "{compared} system calls");
 
-    let cpus = analysis("cputop", &above);
+    let cpus = analysis("cputop", &trace);
     let mut shares = Vec::new();
     for row in rows(&cpus, "per-process") {
         let Some(task) = of_load(&row[0]["tid"]) else { continue };
