@@ -4,7 +4,7 @@
 use crate::{Failure, Observer};
 use nix::errno::Errno;
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
 use rtscope_cpus::{Affinity, Thread};
 use std::ffi::{CString, OsString};
@@ -63,15 +63,19 @@ impl Child {
         let (failure, tell) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(failed)?;
         // SAFETY: this process has one thread at this point (see above), so the child may do all that we may.
         match unsafe { fork() }.map_err(failed)? {
-            ForkResult::Parent { child } => Ok(Child {
-                pid: child,
-                name,
-                gate: Some(gate),
-                failure,
-                ended: None,
-                is_terminated: false,
-                start_error: None,
-            }),
+            ForkResult::Parent { child } => {
+                // It waits at the gate, and has inherited what was before.
+                keep_ends_of_children().map_err(failed)?;
+                Ok(Child {
+                    pid: child,
+                    name,
+                    gate: Some(gate),
+                    failure,
+                    ended: None,
+                    is_terminated: false,
+                    start_error: None,
+                })
+            }
             ForkResult::Child => {
                 drop(gate);
                 // Refused, it runs where rtscope does: the caller's CPUs have just gone.
@@ -194,6 +198,26 @@ pub(crate) fn complain(child: Option<&mut Child>, observer: &dyn Observer) -> Re
             Ok(())
         }
     }
+}
+
+/// Where SIGCHLD is ignored, as some callers leave it, the kernel keeps no child's status, so that each would seem to have ended well. It
+/// is set to its default then; a handler of the program that this library is part of stays.
+pub(crate) fn keep_ends_of_children() -> Result<(), Errno> {
+    // SAFETY: all zeros are a valid `sigaction`, which the call overwrites.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: reads the disposition into a structure that lives as long as the call.
+    Errno::result(unsafe { libc::sigaction(libc::SIGCHLD, std::ptr::null(), &raw mut now) })?;
+    if now.sa_sigaction == libc::SIG_IGN {
+        // SAFETY: the default action is no handler, so no code of ours can run in a wrong moment.
+        unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
+    }
+    Ok(())
+}
+
+/// Whether a child has ended that nobody has waited for yet. Until somebody does, its number, and that of its process group, are its own.
+pub(crate) fn has_ended_unseen(pid: Pid) -> bool {
+    let asked = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    !matches!(waitid(Id::Pid(pid), asked), Ok(WaitStatus::StillAlive) | Err(Errno::EINTR))
 }
 
 /// Can be read (poll(2)) once this process has ended. `None`: there is none, or this kernel has no such descriptors (before Linux

@@ -317,3 +317,20 @@ fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
     }
     emit(child);
 }
+
+/// Some callers leave SIGCHLD ignored; the kernel then keeps no status of children.
+#[test]
+fn the_status_of_command_is_known_where_ends_of_children_are_ignored() {
+    use std::os::unix::process::CommandExt;
+    let fixture = Fixture::new();
+    let mut recorder = fixture.recorder(&["--", "sh", "-c", "exit 9"]);
+    let ignored = || {
+        // SAFETY: the default of no handler; it only sets what the child inherits.
+        unsafe { nix::sys::signal::signal(Signal::SIGCHLD, nix::sys::signal::SigHandler::SigIgn) }?;
+        Ok(())
+    };
+    // SAFETY: one system call between fork and exec.
+    unsafe { recorder.pre_exec(ignored) };
+    let output = recorder.output().expect("it can be started");
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+}

@@ -116,6 +116,7 @@ impl Runner {
     /// When there can be no thread.
     pub fn start(action: &CommandAction, observer: Arc<dyn Observer>) -> Result<Runner, Failure> {
         let failed = |error: io::Error| Failure::doing("preparing to run commands", error);
+        command::keep_ends_of_children().map_err(|error| failed(error.into()))?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|error| failed(error.into()))?;
         let shared = Arc::new(Shared { state: Mutex::default(), wake });
@@ -174,6 +175,25 @@ struct Running {
     child: Child,
     /// Can be read when it has ended.
     end: Option<OwnedFd>,
+}
+
+impl Running {
+    fn kill_group(&self) {
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            // It may have ended in between: until it is waited for, the number is its own.
+            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// How it ended, if it has; and its process group with it.
+    fn ended(&mut self) -> Option<io::Result<ExitStatus>> {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).ok()?);
+        if !command::has_ended_unseen(pid) {
+            return None;
+        }
+        self.kill_group();
+        self.child.try_wait().transpose()
+    }
 }
 
 struct Worker {
@@ -242,30 +262,42 @@ impl Worker {
         }
     }
 
+    /// What a command has left in the background ends with it: it would be in nobody's place, and live for longer than the watch.
     fn reap(&mut self) {
         let shared = &self.shared;
-        self.running.retain_mut(|running| match running.child.try_wait() {
-            Ok(None) => true,
-            ended => {
+        self.running.retain_mut(|running| match running.ended() {
+            None => true,
+            Some(ended) => {
                 let mut state = shared.state();
                 state.places -= 1;
-                state.counts.failed += u64::from(!ended.is_ok_and(|end| end.is_some_and(|s| s.success())));
+                state.counts.failed += u64::from(!ended.is_ok_and(|status| status.success()));
                 false
             }
         });
     }
 
-    /// Each with what it has started, as far as that has stayed in its process group.
+    /// Each with what it has started, as far as that has stayed in its process group. What the kernel does not let die (it waits for a disk
+    /// that does not answer) holds up the watch no longer than others may: it dies when the kernel lets it.
     fn kill(&mut self) {
-        for mut running in self.running.drain(..) {
-            if let Ok(pid) = i32::try_from(running.child.id()) {
-                // It may have ended in between: until it is waited for, the number is its own.
-                let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        self.running.iter().for_each(Running::kill_group);
+        let until = monotonic_now().plus(GRACE_NS);
+        while !self.running.is_empty() {
+            let is_over = monotonic_now() >= until;
+            let shared = &self.shared;
+            self.running.retain_mut(|running| {
+                let ended = running.ended();
+                if ended.is_none() && !is_over {
+                    return true;
+                }
+                let mut state = shared.state();
+                state.places -= 1;
+                let has_succeeded = ended.is_some_and(|ended| ended.is_ok_and(|status| status.success()));
+                state.counts.killed += u64::from(!has_succeeded);
+                false
+            });
+            if !self.running.is_empty() {
+                self.wait(Some(u64::from(LOOK_MS) * 1_000_000));
             }
-            let ended: io::Result<ExitStatus> = running.child.wait();
-            let mut state = self.shared.state();
-            state.places -= 1;
-            state.counts.killed += u64::from(!ended.is_ok_and(|status| status.success()));
         }
     }
 }
@@ -393,6 +425,18 @@ mod tests {
         };
         assert_eq!(counts, expected);
         assert!(!read(&pids).lines().any(lives));
+    }
+
+    #[test]
+    fn what_a_command_leaves_in_the_background_ends_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join("left");
+        let (runner, _) = runner(&format!("sleep 600 & echo $! > {}; exit 3", left.display()), 0);
+        runner.give(|| Some(String::new()));
+        wait_for("it has ended", || runner.counts().failed == 1);
+        wait_for("what it has left ends", || !lives(&read(&left)));
+        runner.end();
+        assert_eq!(runner.counts().killed, 0);
     }
 
     #[test]
