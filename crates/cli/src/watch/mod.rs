@@ -164,6 +164,14 @@ impl Verdict {
             };
             return Err(Failure::Unmeasured(format!("{what} was seen: --fail-if-late has nothing to judge")));
         }
+        let between = report.between.as_ref().map(|between| &between.unmatched);
+        let unpaired = between.map_or(0, |unmatched| unmatched.lost + unmatched.forgotten);
+        let not_followed = report.untracked + unpaired;
+        if self.fail_if_lost && not_followed > 0 {
+            return Err(Failure::Lost(format!(
+                "{not_followed} were not followed, since a table was full or busy"
+            )));
+        }
         let lost: Vec<&Loss> = report.losses.iter().filter(|loss| loss.count != Some(0)).collect();
         match lost.first() {
             Some(first) if self.fail_if_lost => Err(Failure::Lost(rtscope_view::loss_line(first))),

@@ -40,6 +40,7 @@ struct {
 
 #define PAIR_BEGIN 0
 #define PAIR_END 1
+#define PAIR_ERROR_NONE (-2)   /* ENOENT */
 #define PAIR_ERROR_FULL (-7)   /* E2BIG */
 #define PAIR_ERROR_THERE (-17) /* EEXIST */
 
@@ -119,6 +120,7 @@ static __always_inline bool pair_take(struct here *here, struct pair_scratch *sc
 {
 	struct rts_pair *there = bpf_map_lookup_elem(&pairs, &scratch->key);
 	__u64 begin_ns;
+	long failed;
 
 	if (!there) {
 		if (instances)
@@ -133,13 +135,13 @@ static __always_inline bool pair_take(struct here *here, struct pair_scratch *sc
 		COUNT(here, pairs_failed);
 		return false;
 	}
-	/* Of two second events at once, on two CPUs, one has it. */
-	if (bpf_map_delete_elem(&pairs, &scratch->key)) {
-		if (instances)
-			COUNT(here, without_begin);
-		return false;
-	}
-	return true;
+	/* Of two second events at once, on two CPUs, one has it; busy, the first one stays, and nobody has it. */
+	failed = bpf_map_delete_elem(&pairs, &scratch->key);
+	if (failed && failed != PAIR_ERROR_NONE)
+		COUNT(here, pairs_failed);
+	else if (failed && instances)
+		COUNT(here, without_begin);
+	return !failed;
 }
 
 static __always_inline void pair_on_end(void *ctx, struct here *here)

@@ -189,14 +189,16 @@ fn root_what_is_not_paired_is_counted_by_cause_and_what_hangs_is_told() {
 fn root_beginnings_for_which_there_is_no_place_are_counted_and_told_while_it_goes_on() {
     const BEGINNINGS: u64 = PLACES + 5000;
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let mut watch = watch(&[&CALLS[..], &["--threshold", "1h"]].concat());
+    let mut watch = watch(&[&CALLS[..], &["--threshold", "1h", "--fail-if-lost"]].concat());
     (0..BEGINNINGS).for_each(begin);
     // The first ones have their place, the last ones do not.
     end(0);
     end(BEGINNINGS - 1);
     let note = watch.wait_for_note("the table had no place").expect("while it goes on");
     assert!(note.contains("beginnings for which the table had no place: 5000"), "{note}");
-    let report = watch.stop().expect("it stops").report().expect("one");
+    let said = watch.stop().expect("it stops");
+    assert_eq!(said.status.and_then(|status| status.code()), Some(6), "{:?}", said.notes);
+    let report = said.report().expect("one");
     let unmatched = report.between.expect("of two events").unmatched;
     let counted = UnmatchedEvents {
         without_end: PLACES - 1,
