@@ -8,7 +8,7 @@ use crate::observer::Terminal;
 use crate::output::{file, object, result};
 use crate::{stop, terminal};
 use options::HistOptions;
-use rtscope_session::hist::{self, HistReport, HistSettings};
+use rtscope_session::hist::{self, HistOrder, HistReport, HistSettings};
 use rtscope_session::watch::keep_one_pool;
 use rtscope_view::{heat_svg, hist_json, hist_text};
 
@@ -24,6 +24,7 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
     let settings = HistSettings {
         tracker: options.tracker.0,
         by: options.by.map(|by| by.0),
+        order: options.sort.map_or(HistOrder::default(), |order| order.0),
         calls: options.calls,
         sample_ns: options.period.map(|period| period.0),
         counted: options.of.counted(),

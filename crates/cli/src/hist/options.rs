@@ -6,7 +6,7 @@ use crate::exit::help;
 use clap::ValueHint;
 use rtscope_event::Tracker;
 use rtscope_session::counting::Counted;
-use rtscope_session::hist::{CELLS, HistKey};
+use rtscope_session::hist::{CELLS, HistKey, HistOrder};
 use rtscope_session::units::DurationNs;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +15,8 @@ pub const EXAMPLES: &str = help!(
     "Examples:
   rtscope hist wakeup --by task --duration 10s
       How long tasks waited for a CPU after each wakeup, by task, and over time.
+  rtscope hist wakeup --by task --sort longest --top 5 --interval 1s
+      Each second, the five tasks that waited longest for a CPU.
   rtscope hist block --by device --interval 1s
       How long each disk takes for its requests, each second until Ctrl-C, and in all at the end
   rtscope hist syscall --by syscall -- ./server --selftest
@@ -36,6 +38,10 @@ pub struct HistOptions {
     /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock)
     #[arg(long, value_name = "KEY")]
     pub by: Option<KeyArg>,
+    /// Which keys come first: those with the largest total time, the longest single time, or the largest number of operations
+    /// (total, longest, number) [default: total]
+    #[arg(long, value_name = "ORDER", requires = "by")]
+    pub sort: Option<OrderArg>,
     /// Print what came in each interval of this length, and everything at the end
     #[arg(long, value_name = "TIME")]
     pub interval: Option<DurationNs>,
@@ -120,5 +126,19 @@ impl std::str::FromStr for KeyArg {
         let found = HistKey::ALL.into_iter().find(|key| key.name() == text);
         let names = HistKey::ALL.map(HistKey::name).join(", ");
         found.map(KeyArg).ok_or_else(|| format!("there is no key '{text}': {names}"))
+    }
+}
+
+/// An order of keys by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrderArg(pub HistOrder);
+
+impl std::str::FromStr for OrderArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<OrderArg, String> {
+        let found = HistOrder::ALL.into_iter().find(|order| order.name() == text);
+        let names = HistOrder::ALL.map(HistOrder::name).join(", ");
+        found.map(OrderArg).ok_or_else(|| format!("there is no order '{text}': {names}"))
     }
 }

@@ -209,7 +209,12 @@ fn root_a_key_that_there_is_not_is_refused_with_those_that_there_are() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("task, process, cgroup, cpu, device, operation"), "{said}");
-    for wrong in [&["hist", "locks"][..], &["hist", "block", "--by", "sector"]] {
+    for wrong in [
+        &["hist", "locks"][..],
+        &["hist", "block", "--by", "sector"],
+        &["hist", "block", "--by", "device", "--sort", "size"],
+        &["hist", "block", "--sort", "longest"],
+    ] {
         assert_eq!(rtscope().args(wrong).output().expect("it runs").status.code(), Some(2), "{wrong:?}");
     }
 }
@@ -242,5 +247,25 @@ fn root_every_tracker_is_counted_by_every_key_that_it_has() {
         let keyed: u64 = total["keys"].as_array().expect("keys").iter().map(figure).sum();
         let without = count(&total["losses"], "without_key");
         assert_eq!(keyed + without, count(&total, "count"), "{tracker} by {by}");
+    }
+}
+
+// The program of a guest is busybox, which goes by its name.
+// NEEDS: host
+#[test]
+fn root_keys_come_in_the_order_that_was_asked_for() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let dd = named(directory.path(), "dd", "hist-dd");
+    let sleep = named(directory.path(), "sleep", "hist-sleep");
+    // One long call, and many short ones.
+    let script = format!("{dd} if=/dev/zero of=/dev/null bs=1 count=10000 status=none; {sleep} 0.5");
+    for (order, first) in [("total", "clock_nanosleep"), ("longest", "clock_nanosleep"), ("number", "read")] {
+        let mut command = rtscope();
+        command.args(["hist", "syscall", "--calls", "read,clock_nanosleep", "--by", "syscall", "--json"]);
+        command.args(["--task", "hist-*", "--sort", order, "--", "sh", "-c", &script]);
+        let total = total(&mut command);
+        let keys = total["keys"].as_array().expect("keys");
+        assert_eq!((keys.len(), &keys[0]["name"]), (2, &Value::from(first)), "{order}: {total}");
     }
 }

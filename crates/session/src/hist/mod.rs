@@ -15,6 +15,7 @@ use report::Reporter;
 use rtscope_event::{Glob, Tracker};
 use rtscope_kernel::{CellId, CountedBy, EbpfConfig, Follows, ResponseConfig, Target, TrackerConfig};
 use serde::Serialize;
+use std::cmp::Reverse;
 
 /// Slices of the heat map where nobody asks for intervals.
 const SLICE_NS: u64 = 1_000_000_000;
@@ -106,6 +107,45 @@ impl HistKey {
     }
 }
 
+/// Which key comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HistOrder {
+    /// The one with the largest sum of times.
+    #[default]
+    Total,
+    /// The one with the longest time: a task that was late once is not below those that are often a little late.
+    Longest,
+    /// The one with the most operations.
+    Number,
+}
+
+impl HistOrder {
+    /// Every order.
+    pub const ALL: [HistOrder; 3] = [HistOrder::Total, HistOrder::Longest, HistOrder::Number];
+
+    /// As it is typed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            HistOrder::Total => "total",
+            HistOrder::Longest => "longest",
+            HistOrder::Number => "number",
+        }
+    }
+
+    /// Keys with the same figure stay in the order of their numbers, so that rows do not swap places between two intervals.
+    pub(crate) fn sort(self, keys: &mut [KeyReport]) {
+        keys.sort_by_key(|key| {
+            let figure = match self {
+                HistOrder::Total => key.sum_ns,
+                HistOrder::Longest => key.figures.max_ns,
+                HistOrder::Number => key.figures.count,
+            };
+            (Reverse(figure), key.id)
+        });
+    }
+}
+
 /// What is counted.
 #[derive(Clone, Debug)]
 pub struct HistSettings {
@@ -113,6 +153,8 @@ pub struct HistSettings {
     pub tracker: Tracker,
     /// By what it is counted apart; `None`: all together.
     pub by: Option<HistKey>,
+    /// Which key comes first.
+    pub order: HistOrder,
     /// Of `syscall`: which calls, as `rtscope watch syscall --calls`.
     pub calls: Vec<String>,
     /// Of `irqoff`: the time between two samples; `None`: a millisecond.

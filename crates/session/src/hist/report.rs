@@ -2,14 +2,13 @@
 //! From readings of the kernel's counts to what is shown of them.
 
 use super::names::KeyNames;
-use super::{HistKey, HistSettings};
+use super::{HistKey, HistOrder, HistSettings};
 use crate::counting::{CountLosses, Reading};
 use rtscope_analyze::heat::HeatMap;
 use rtscope_analyze::histogram::{Row, Statistics};
 use rtscope_analyze::keyed::{KeyedHistograms, SparseHistogram};
 use rtscope_event::{Comm, Tracker};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What a report is of.
@@ -43,7 +42,7 @@ pub struct HistReport {
     pub all: Option<Statistics>,
     /// All of them in the kernel's buckets, at most 3.2 % wide, without the empty ones.
     pub buckets: Vec<Row>,
-    /// By key, the largest sum first.
+    /// By key, in the order that was asked for; the largest sum first if none was.
     pub keys: Vec<KeyReport>,
     /// What was not counted, since the start.
     pub losses: CountLosses,
@@ -70,6 +69,7 @@ pub struct KeyReport {
 pub(super) struct Reporter {
     tracker: Tracker,
     by: Option<HistKey>,
+    order: HistOrder,
     target: String,
     names: KeyNames,
     heat: HeatMap,
@@ -87,6 +87,7 @@ impl Reporter {
         Reporter {
             tracker: settings.tracker,
             by: settings.by,
+            order: settings.order,
             target: settings.counted.words(all),
             names,
             heat: HeatMap::new(settings.interval_ns.unwrap_or(super::SLICE_NS)),
@@ -135,7 +136,7 @@ impl Reporter {
                 let name = self.names.name((self.tracker, by), *key, &tasks);
                 keys.extend(key_report(name, key.id, histogram));
             }
-            keys.sort_by_key(|key| (Reverse(key.sum_ns), key.id));
+            self.order.sort(&mut keys);
         }
         let histogram = total.histogram();
         HistReport {
@@ -158,4 +159,34 @@ impl Reporter {
 fn key_report(name: String, id: u32, histogram: &SparseHistogram) -> Option<KeyReport> {
     let figures = histogram.histogram().statistics()?;
     Some(KeyReport { name, id, sum_ns: histogram.sum_ns(), figures })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_analyze::histogram::bucket_of;
+    use rtscope_analyze::keyed::{BucketCount, Key};
+
+    fn key(id: u32, count: u64, each_ns: u64) -> KeyReport {
+        let mut histograms = KeyedHistograms::default();
+        let bucket = u16::try_from(bucket_of(each_ns)).expect("a small number");
+        let counted = BucketCount { count, sum_ns: count * each_ns, max_ns: each_ns };
+        histograms.add(Key { id, kind: 0 }, bucket, counted);
+        let histogram = histograms.keys.values().next().expect("the key");
+        key_report(String::new(), id, histogram).expect("figures")
+    }
+
+    #[test]
+    fn each_order_has_its_own_first_key() {
+        // In all 6000, 4096 and 65 536 ns; 4 and 5 are equal.
+        let keys = [key(1, 6000, 1), key(2, 1, 4096), key(3, 64, 1024), key(5, 1, 2), key(4, 1, 2)];
+        let sorted = |order: HistOrder| {
+            let mut keys = keys.clone();
+            order.sort(&mut keys);
+            keys.iter().map(|key| key.id).collect::<Vec<_>>()
+        };
+        assert_eq!(sorted(HistOrder::Total), [3, 1, 2, 4, 5]);
+        assert_eq!(sorted(HistOrder::Longest), [2, 3, 4, 5, 1]);
+        assert_eq!(sorted(HistOrder::Number), [1, 3, 2, 4, 5]);
+    }
 }
