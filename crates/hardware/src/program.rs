@@ -5,7 +5,8 @@
 //! is not in the file: a position-independent one is at 0 in its own words, and the recording (or `--image FILE@ADDRESS`) says
 //! where it was.
 
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::elf::PF_X;
+use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct Segment {
     pub offset: u64,
     /// The bytes.
     pub bytes: Arc<[u8]>,
+    /// They may be executed.
+    pub is_code: bool,
 }
 
 /// A function.
@@ -87,7 +90,8 @@ impl Program {
         for segment in file.segments() {
             let data = segment.data().map_err(wrong)?;
             let (offset, _) = segment.file_range();
-            segments.push(Segment { address: segment.address(), offset, bytes: data.into() });
+            let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0);
+            segments.push(Segment { address: segment.address(), offset, bytes: data.into(), is_code });
         }
         let named = file
             .symbols()
@@ -105,7 +109,7 @@ impl Program {
         Ok(Program { path: path.to_owned(), segments, functions })
     }
 
-    /// What is added to its own addresses when `offset` of the file is at `address`. `None`: no segment has that place.
+    /// What is added to its own addresses when `offset` of the file is mapped as code at `address`. `None`: no segment has that place.
     #[must_use]
     pub fn bias(&self, address: u64, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
@@ -113,7 +117,9 @@ impl Program {
             let first = segment.offset & !0xfff;
             offset >= first && offset - segment.offset.min(offset) < segment.bytes.len() as u64
         };
-        let segment = self.segments.iter().find(holds)?;
+        // One page of the file can be of two segments, as lld lays them out: of a mapping of code, that with the code counts.
+        let of_code = self.segments.iter().filter(|segment| segment.is_code).find(holds);
+        let segment = of_code.or_else(|| self.segments.iter().find(holds))?;
         Some(address.wrapping_sub(segment.address.wrapping_sub(segment.offset).wrapping_add(offset)))
     }
 }
@@ -225,5 +231,24 @@ impl NamedProgram {
     pub fn bias(&self, program: &Program) -> u64 {
         let lowest = program.segments.iter().map(|segment| segment.address & !0xfff).min().unwrap_or(0);
         self.address.map_or(0, |address| address.wrapping_sub(lowest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_page_that_is_of_two_segments_the_one_with_code_counts() {
+        let segment = |address, offset, bytes: usize, is_code| Segment {
+            address,
+            offset,
+            bytes: vec![0; bytes].into(),
+            is_code,
+        };
+        // As lld does it: in the file one segment follows the other, in memory each has pages of its own.
+        let segments = vec![segment(0x20_0000, 0, 0x680, false), segment(0x20_1680, 0x680, 0x400, true)];
+        let program = Program { path: PathBuf::new(), segments, functions: Vec::new() };
+        assert_eq!(program.bias(0x5555_0000_1000, 0), Some(0x5555_0000_1000 - 0x20_1000));
     }
 }

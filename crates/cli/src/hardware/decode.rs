@@ -4,9 +4,11 @@
 use super::options::DecodeOptions;
 use crate::exit::Failure;
 use crate::output::{self, note};
-use rtscope_hardware::decode::{Capture, DecodeError, SampleLane, Settings, Stream, StreamLane, open};
+use rtscope_hardware::decode::{Capture, DecodeError, SampleLane, Settings, Stream, StreamLane, Unit, open};
 use rtscope_hardware::pt::ClockConfig;
-use rtscope_hardware::trace::{HardwareEvent, HardwareSource, Lane, TraceError, trace_info, write_ctf};
+use rtscope_hardware::trace::{
+    HardwareEvent, HardwareSource, Lane, LossReason, TraceError, trace_info, write_ctf,
+};
 use rtscope_view::hardware::{
     DecodeReport, DecodedStream, FindingsWriter, WrittenTrace, decode_json, decode_text,
 };
@@ -27,7 +29,9 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
         },
         programs: options.image.clone(),
     };
+    check(options)?;
     let mut capture = open(&options.capture, &settings).map_err(failure)?;
+    let bytes: u64 = capture.streams.iter().map(Stream::bytes).sum();
     let mut report = DecodeReport {
         capture: options.capture.display().to_string(),
         recorder_losses: capture.losses.len() as u64,
@@ -52,7 +56,24 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
         output::result(&decode_text(&report));
     }
     report.notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
-    judge(&report, options)
+    judge(&report, bytes, options)
+}
+
+/// Options that would do nothing are mistakes.
+fn check(options: &DecodeOptions) -> Result<(), Failure> {
+    let is_frames = matches!(options.unit, Some(Unit::Frames | Unit::FramesFsync | Unit::FramesDstream));
+    let of = |unit: Unit| options.unit == Some(unit) || options.source.iter().any(|source| source.1 == unit);
+    let has_pt = options.tsc_ratio.is_some() || options.nominal_ratio.is_some();
+    let wrong = if !options.source.is_empty() && !is_frames {
+        "--source is for the frames of several units (--unit frames, frames-fsync or frames-dstream)"
+    } else if has_pt && !of(Unit::Pt) {
+        "--tsc-ratio and --nominal-ratio are for a raw stream of Intel PT (--unit pt): a perf.data has them"
+    } else if options.time && !options.packets && !options.flow {
+        "--time is shown with --packets or --flow; a trace (-o) has times in any case"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(wrong.to_owned()))
 }
 
 fn failure(error: DecodeError) -> Failure {
@@ -121,6 +142,9 @@ impl Lane for RecorderLosses {
 
 fn write(capture: &mut Capture, target: &Path, offset_ns: i64) -> Result<WrittenTrace, Failure> {
     let mut losses = std::mem::take(&mut capture.losses);
+    if capture.missing_bytes > 0 || capture.damage.is_some() {
+        losses.push(HardwareEvent::lost(LossReason::Unreadable, capture.missing_bytes));
+    }
     losses.sort_by_key(|event| event.time_ns);
     let mut lanes: Vec<Box<dyn Lane + '_>> = vec![Box::new(RecorderLosses(losses.into()))];
     lanes.extend(
@@ -159,7 +183,7 @@ fn write(capture: &mut Capture, target: &Path, offset_ns: i64) -> Result<Written
 }
 
 /// What the exit code says.
-fn judge(report: &DecodeReport, options: &DecodeOptions) -> Result<(), Failure> {
+fn judge(report: &DecodeReport, bytes: u64, options: &DecodeOptions) -> Result<(), Failure> {
     if let Some(damage) = &report.damage {
         return Err(Failure::Damaged(format!(
             "{}: {damage}; what is before that was decoded",
@@ -175,8 +199,7 @@ fn judge(report: &DecodeReport, options: &DecodeOptions) -> Result<(), Failure> 
             )));
         }
     }
-    let there: u64 = report.streams.iter().map(|stream| stream.bytes).sum();
-    if report.missing_bytes > there {
+    if report.missing_bytes > bytes {
         let text = "more of the trace is missing than is there".to_owned();
         return Err(Failure::Lost(text));
     }

@@ -76,13 +76,13 @@ pub struct DecodeOptions {
     #[arg(long, value_name = "FILE[@0xADDRESS]", value_hint = ValueHint::FilePath)]
     pub image: Vec<NamedProgram>,
     /// The frequency of the unit's clock, where neither file nor stream says it
-    #[arg(long, value_name = "HZ")]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u64).range(1..))]
     pub clock_hz: Option<u64>,
     /// Of a raw stream of Intel PT: ticks of the TSC for ticks of the crystal clock, EBX/EAX of CPUID leaf 15h
     #[arg(long, value_name = "TICKS/TICKS", help_heading = "Intel PT")]
     pub tsc_ratio: Option<Ratio>,
     /// Of a raw stream of Intel PT: an MTC packet each 2^N ticks of the crystal clock
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Intel PT")]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..16), help_heading = "Intel PT")]
     pub mtc_freq: u8,
     /// Of a raw stream of Intel PT: the nominal frequency, in the unit of CBR packets
     #[arg(long, value_name = "RATIO", help_heading = "Intel PT")]

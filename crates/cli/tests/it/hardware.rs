@@ -13,6 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// The record before AUX data, whose size is a multiple of 8 as all are.
+const AUXTRACE_BYTES: usize = 48;
+
 fn rtscope(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_rtscope")).args(arguments).output().unwrap()
 }
@@ -164,8 +167,25 @@ fn what_is_wrong_is_said_with_its_exit_code() {
     let whole = fs::read(&file).unwrap();
     fs::write(path("cut"), &whole[..whole.len() - 8]).unwrap();
     refused(decode(&path("cut"), &["--fail-if-lost"]), 6, "missing");
+    let trace = path("trace");
+    refused(decode(&path("cut"), &["--fail-if-lost", "-o", trace.to_str().unwrap()]), 6, "missing");
+    let losses = &json(&rtscope(&["stat", "--json", trace.to_str().unwrap()]))["traces"][0]["losses"];
+    assert!(losses.as_array().is_some_and(|losses| !losses.is_empty()), "{losses}");
     fs::write(path("cut"), &whole[..whole.len() - 8 - whole_run().len() - 20]).unwrap();
     refused(decode(&path("cut"), &[]), 5, "within a record");
+    // Between two records: what the header promises is not there.
+    let records = whole.len() - whole_run().len() - AUXTRACE_BYTES;
+    fs::write(path("cut"), &whole[..records]).unwrap();
+    refused(decode(&path("cut"), &[]), 5, "should have");
+    for (options, text) in [
+        (&["--source", "1=etm4", "--unit", "pt"][..], "--unit frames"),
+        (&["--time"], "--packets or --flow"),
+        (&["--tsc-ratio", "2/1"], "--unit pt"),
+        (&["--clock-hz", "0"], "--clock-hz"),
+        (&["--mtc-freq", "16"], "--mtc-freq"),
+    ] {
+        refused(decode(&file, options), 2, text);
+    }
     let whole = decode(&file, &["--fail-if-lost"]);
     assert!(whole.status.success(), "{}", stderr(&whole));
 }

@@ -26,9 +26,9 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(memory: &Arc<Memory>, threads: &[(u64, Thread)]) -> Follower {
+    pub(super) fn new(memory: &Arc<Memory>, threads: &Arc<[(u64, Thread)]>) -> Follower {
         let mut follower =
-            Follower { memory: memory.clone(), threads: threads.into(), ..Follower::default() };
+            Follower { memory: memory.clone(), threads: threads.clone(), ..Follower::default() };
         follower.is_useful = !memory.is_empty();
         follower.at(None);
         follower

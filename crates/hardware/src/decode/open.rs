@@ -235,7 +235,7 @@ pub struct Stream {
     /// The CPU, where it is of one.
     pub cpu: Option<u32>,
     /// From these times on, of which process and thread; in order.
-    pub threads: Vec<(u64, (u32, u32))>,
+    pub threads: Arc<[(u64, (u32, u32))]>,
     /// The frequency of its clock, where something else than the stream says it.
     pub clock_hz: Option<u64>,
     /// What is known of the memory of what was traced.
@@ -329,7 +329,7 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
         file: file.clone(),
         pieces: vec![piece],
         cpu: None,
-        threads: Vec::new(),
+        threads: Arc::default(),
         clock_hz: settings.clock_hz,
         memory: memory.clone(),
         image: None,

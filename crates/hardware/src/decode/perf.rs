@@ -17,10 +17,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// When which process and thread came, by time.
-type Timeline = Vec<(u64, (u32, u32))>;
+type Came = (u64, (u32, u32));
 
 /// Mappings that are kept: a system has some for each process.
 const MAPPED_MAX: usize = 1 << 16;
+/// Each place of a program costs its functions again; processes with addresses of their own share few.
+const PLACES_MAX: usize = 64;
 
 /// What a first pass over the records finds.
 #[derive(Default)]
@@ -31,7 +33,7 @@ struct Found {
     written: u64,
     is_overwrite: bool,
     is_raw: bool,
-    by_cpu: BTreeMap<u32, Timeline>,
+    by_cpu: BTreeMap<u32, Vec<Came>>,
     processes: BTreeMap<u32, u32>,
     /// What was mapped to be executed: address, place in the file, and the file.
     mapped: Vec<(u64, u64, String)>,
@@ -115,14 +117,24 @@ impl Found {
         buffers
     }
 
-    fn threads(&self, segment: &AuxSegment) -> Timeline {
+    /// Those of each CPU, by time. Any number of buffers may be of one CPU, and share them.
+    fn timelines(&self) -> BTreeMap<u32, Arc<[Came]>> {
+        let sorted = |came: &Vec<Came>| {
+            let mut came: Arc<[Came]> = came.as_slice().into();
+            if let Some(came) = Arc::get_mut(&mut came) {
+                came.sort_by_key(|(time, _)| *time);
+            }
+            came
+        };
+        self.by_cpu.iter().map(|(cpu, came)| (*cpu, sorted(came))).collect()
+    }
+
+    fn threads(&self, segment: &AuxSegment, timelines: &BTreeMap<u32, Arc<[Came]>>) -> Arc<[Came]> {
         if let Some(tid) = segment.tid {
             // A buffer of one thread. Of a thread that nothing else is known of, its number stands for its process.
-            return vec![(0, (self.processes.get(&tid).copied().unwrap_or(tid), tid))];
+            return [(0, (self.processes.get(&tid).copied().unwrap_or(tid), tid))].into();
         }
-        let mut timeline = segment.cpu.and_then(|cpu| self.by_cpu.get(&cpu)).cloned().unwrap_or_default();
-        timeline.sort_by_key(|(time, _)| *time);
-        timeline
+        segment.cpu.and_then(|cpu| timelines.get(&cpu)).cloned().unwrap_or_default()
     }
 }
 
@@ -195,10 +207,17 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
         let mapped = found.mapped.iter().filter(|(.., file)| Path::new(file).file_name() == name);
         let biases = mapped.filter_map(|(start, offset, _)| program.bias(*start, *offset));
         let biases: BTreeSet<u64> = biases.filter(|_| named.address.is_none()).collect();
+        if biases.len() > PLACES_MAX {
+            notes.push(format!(
+                "{} was mapped at {} places; the functions of the first {PLACES_MAX} are known",
+                named.path.display(),
+                biases.len()
+            ));
+        }
         if biases.is_empty() {
             memory.add(&program, named.bias(&program));
         }
-        biases.into_iter().for_each(|bias| memory.add(&program, bias));
+        biases.into_iter().take(PLACES_MAX).for_each(|bias| memory.add(&program, bias));
     }
     let has_unit =
         found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
@@ -216,8 +235,9 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
 }
 
 fn missing(found: &Found, capture: &mut Capture) {
-    let there: u64 = found.segments.iter().map(|segment| segment.there).sum();
-    let cut: u64 = found.segments.iter().map(|segment| segment.size - segment.there).sum();
+    // A file may say anything of what is not in it.
+    let all = |bytes: fn(&AuxSegment) -> u64| found.segments.iter().map(bytes).fold(0, u64::saturating_add);
+    let (there, cut) = (all(|segment| segment.there), all(|segment| segment.size - segment.there));
     capture.missing_bytes = cut;
     // Of a circle only the last part is kept, and perf pads what it writes.
     if !found.is_overwrite && found.segments.is_empty() {
@@ -239,6 +259,7 @@ fn streams(
     capture: &mut Capture,
 ) -> std::io::Result<()> {
     let Some(info) = &found.info else { return Ok(()) };
+    let timelines = found.timelines();
     for (pieces, segment) in found.buffers().into_values() {
         let name = match (segment.cpu, segment.tid) {
             (Some(cpu), _) => format!("CPU {cpu}"),
@@ -252,7 +273,7 @@ fn streams(
             file: file.clone(),
             pieces: pieces.clone(),
             cpu: segment.cpu,
-            threads: found.threads(&segment),
+            threads: found.threads(&segment, &timelines),
             clock_hz: settings.clock_hz,
             memory: memory.clone(),
             image: None,

@@ -27,7 +27,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
             file: file.clone(),
             pieces: pieces.clone(),
             cpu: None,
-            threads: Vec::new(),
+            threads: Arc::default(),
             clock_hz: settings.clock_hz,
             memory,
             image,

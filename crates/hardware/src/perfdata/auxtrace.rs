@@ -296,7 +296,7 @@ impl AuxSegment {
         let mut cursor = Cursor(body);
         let (size, offset, reference) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
         let (index, tid, cpu) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
-        let at = record_at + record_size;
+        let at = record_at.saturating_add(record_size);
         Some(AuxSegment {
             record_at,
             at,

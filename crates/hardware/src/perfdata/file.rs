@@ -69,7 +69,10 @@ pub struct PerfFile<I> {
     /// The recorder was killed before it wrote how long the data is; what is there is read.
     pub is_unfinished: bool,
     events: Events,
+    /// From where to where the records are, as far as the file goes.
     data: (u64, u64),
+    /// Where they end by the header; texts about the machine are behind that.
+    declared_end: u64,
     window: Window,
     /// Of the next record.
     at: u64,
@@ -104,6 +107,7 @@ impl<I: ReadAt> PerfFile<I> {
             is_unfinished: false,
             events: Events::default(),
             data: (PIPE_HEADER, end),
+            declared_end: end,
             window: Window::default(),
             at: 0,
         };
@@ -111,14 +115,14 @@ impl<I: ReadAt> PerfFile<I> {
             let (attr_size, attrs, attrs_size) = (field(2)?, field(3)?, field(4)?);
             let (data, data_size) = (field(5)?, field(6)?);
             file.is_unfinished = data_size == 0;
-            let data_end = if data_size == 0 { end } else { data.saturating_add(data_size) };
+            file.declared_end = if data_size == 0 { end } else { data.saturating_add(data_size) };
             if data > end {
                 return Err(PerfError::Malformed {
                     at: 40,
                     what: "the records begin behind the end of the file",
                 });
             }
-            file.data = (data, data_end);
+            file.data = (data, file.declared_end.min(end));
             file.read_events(attr_size, attrs, attrs_size)?;
         }
         file.at = file.data.0;
@@ -132,7 +136,7 @@ impl<I: ReadAt> PerfFile<I> {
         let one = one.ok_or_else(|| wrong("the size of an event cannot be"))?;
         let count = usize::try_from(all / size).ok().filter(|count| *count <= EVENTS_MAX);
         let count = count.ok_or_else(|| wrong("too many events"))?;
-        let mut bytes = vec![0; one];
+        let (mut bytes, mut numbers) = (vec![0; one], 0_u64);
         for index in 0..count {
             let place = at.saturating_add(index as u64 * size);
             if self.input.read_at(place, &mut bytes)? < one {
@@ -143,6 +147,11 @@ impl<I: ReadAt> PerfFile<I> {
             let (mut attribute, _) =
                 parsed.ok_or(PerfError::Malformed { at: place, what: "an event cannot be read" })?;
             let (ids, ids_size) = (word(section, 0).unwrap_or(0), word(section, 1).unwrap_or(0));
+            // Events have numbers of their own: all of them are in the file once.
+            numbers = numbers.saturating_add(ids_size);
+            if numbers > self.input.size()? {
+                return Err(PerfError::Malformed { at: ids, what: "events share their numbers" });
+            }
             attribute.ids = self.read_ids(ids, ids_size)?;
             self.events.add(attribute);
         }
@@ -183,7 +192,7 @@ impl<I: ReadAt> PerfFile<I> {
         }
         // Sections are in the order of their numbers, behind the records.
         let place = u64::from((bits & ((1 << feature) - 1)).count_ones()) * 16;
-        self.input.read_at(self.data.1.saturating_add(place), &mut section)?;
+        self.input.read_at(self.declared_end.saturating_add(place), &mut section)?;
         let (at, size) = (word(&section, 0).unwrap_or(0), word(&section, 1).unwrap_or(0));
         let mut bytes = [0; 256];
         let wanted = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
@@ -199,10 +208,14 @@ impl<I: ReadAt> PerfFile<I> {
     /// At what cannot be a record: nothing behind it can be found then.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, PerfError> {
         let (at, end) = (self.at, self.data.1);
+        let cut = PerfError::Truncated { at };
+        if at == end && end < self.declared_end {
+            // Between two records. AUX data that is cut says so itself, and ends behind the file.
+            return Err(cut);
+        }
         if at >= end {
             return Ok(None);
         }
-        let cut = PerfError::Truncated { at };
         let Some(header) = self.window.get(&self.input, at, RECORD_HEADER)? else {
             // A recorder that was killed leaves off anywhere, and a file without an end says so by itself.
             return Err(cut);

@@ -49,9 +49,9 @@ pub enum PerfError {
     #[error("its records are compressed (perf record -z); perf inject -i IN -o OUT writes them without")]
     Compressed,
     /// It ends too early.
-    #[error("it ends at byte {at}, within a record")]
+    #[error("it ends at byte {at}, before or within a record that it should have")]
     Truncated {
-        /// Where the record begins.
+        /// Where the record begins, or should.
         at: u64,
     },
     /// A number that cannot be.

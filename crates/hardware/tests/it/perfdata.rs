@@ -430,3 +430,22 @@ fn a_place_behind_the_end_has_no_bytes() {
     assert_eq!(ReadAt::read_at(&b"abc"[..], 1, &mut into).unwrap(), 2);
     assert_eq!(ReadAt::read_at(&b"abc"[..], u64::MAX, &mut into).unwrap(), 0);
 }
+
+/// Each of up to 65 536 events could name the same numbers, and each would be given a copy of all of them.
+#[test]
+fn events_that_share_their_numbers_are_refused() {
+    let event = |ids: Vec<u64>| EventAttribute { ids, ..EventAttribute::default() };
+    let mut file = PerfEncoder::new(vec![event((1..=64).collect()), event((65..=128).collect())]).file();
+    assert_eq!(PerfFile::open(&file[..]).unwrap().events().len(), 2);
+    let sections: Vec<usize> = (0..file.len() - 16)
+        .filter(|at| file[at + 8..at + 16] == 512_u64.to_le_bytes() && file[at + 2..at + 8] == [0; 6])
+        .collect();
+    // Both are all of the file.
+    let all = file.len() as u64;
+    for at in sections {
+        file[at..at + 8].copy_from_slice(&0_u64.to_le_bytes());
+        file[at + 8..at + 16].copy_from_slice(&all.to_le_bytes());
+    }
+    let refused = PerfFile::open(&file[..]).unwrap_err().to_string();
+    assert!(refused.contains("share their numbers"), "{refused}");
+}
