@@ -52,7 +52,7 @@ fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
 }
 
 /// The numbers of the events of a trace, in their order.
-fn numbers(trace: &Path) -> Vec<u64> {
+pub fn numbers(trace: &Path) -> Vec<u64> {
     let number = |line: &String| {
         let (_, rest) = line.split_once(" n = ").unwrap_or_else(|| panic!("an event: {line}"));
         let end = rest.find(',').expect("another field");
