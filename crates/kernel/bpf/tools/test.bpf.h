@@ -66,13 +66,19 @@ int BPF_PROG(test_spin_unpreempted, struct task_struct *task, const char *comm)
 	return 0;
 }
 
-/* It wakes another thread: with interrupts off. */
+/* Priorities from here on are not real-time (MAX_RT_PRIO). */
+#define FIRST_USUAL_PRIO 100
+
+/*
+ * It wakes a usual thread of its process: with interrupts off. Not so an interrupt that comes before that: it wakes kernel threads, and the
+ * real-time thread that wants the CPU, and would be what keeps interrupts out.
+ */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(test_spin_uninterrupted, struct task_struct *task)
 {
 	struct task_struct *current = bpf_get_current_task_btf();
 
-	if (is_to_spin(current) && task != current)
+	if (is_to_spin(current) && task != current && task->tgid == current->tgid && task->prio >= FIRST_USUAL_PRIO)
 		spin_here();
 	return 0;
 }
