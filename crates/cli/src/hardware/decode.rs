@@ -63,11 +63,22 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
 fn check(options: &DecodeOptions) -> Result<(), Failure> {
     let is_frames = matches!(options.unit, Some(Unit::Frames | Unit::FramesFsync | Unit::FramesDstream));
     let of = |unit: Unit| options.unit == Some(unit) || options.source.iter().any(|source| source.1 == unit);
+    let has_no_addresses = |unit| matches!(unit, Unit::Stp | Unit::Itm);
+    let runs_nothing = match options.unit {
+        Some(_) if is_frames => {
+            !options.source.is_empty() && options.source.iter().all(|source| has_no_addresses(source.1))
+        }
+        unit => unit.is_some_and(has_no_addresses),
+    };
     let has_pt = options.tsc_ratio.is_some() || options.nominal_ratio.is_some();
     let wrong = if !options.source.is_empty() && !is_frames {
         "--source is for the frames of several units (--unit frames, frames-fsync or frames-dstream)"
     } else if has_pt && !of(Unit::Pt) {
         "--tsc-ratio and --nominal-ratio are for a raw stream of Intel PT (--unit pt): a perf.data has them"
+    } else if options.unit.is_some() && options.capture.is_dir() {
+        "--unit is for a raw file: a snapshot directory says what wrote each of its files"
+    } else if !options.image.is_empty() && runs_nothing {
+        "--image is for units that record what was executed; STP and ITM carry messages"
     } else if options.time && !options.packets && !options.flow {
         "--time is shown with --packets or --flow; a trace (-o) has times in any case"
     } else {

@@ -186,6 +186,11 @@ fn what_is_wrong_is_said_with_its_exit_code() {
     ] {
         refused(decode(&file, options), 2, text);
     }
+    refused(decode(folder.path(), &["--unit", "pt"]), 2, "snapshot directory");
+    let image = ["--image", "/proc/self/exe"];
+    refused(decode(&path("raw"), &[&image[..], &["--unit", "stp"]].concat()), 2, "--image");
+    let frames = ["--unit", "frames", "--source", "1=stp", "--source", "2=itm"];
+    refused(decode(&path("raw"), &[&image[..], &frames].concat()), 2, "--image");
     let whole = decode(&file, &["--fail-if-lost"]);
     assert!(whole.status.success(), "{}", stderr(&whole));
 }
