@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 const PACKETS_LIMIT: f64 = 4.0;
 
 /// libipt's block decoder with time needs 43 ns for each byte of this stream, on a virtual machine of two CPUs.
-const FLOW_LIMIT: f64 = 30.0;
+const FLOW_LIMIT: f64 = 25.0;
 
 /// The program's memory, for the function that decodes.
 static MEMORY: OnceLock<Memory> = OnceLock::new();
