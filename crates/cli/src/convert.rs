@@ -5,7 +5,7 @@ use crate::exit::{Failure, help};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::stop::{Stop, on_signals};
-use crate::trace_args::{EventOptions, open, report_damage};
+use crate::trace_args::{EventOptions, open, report_end};
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Cut, Selection, TraceSet, cut, read};
 use rtscope_session::watch::files;
@@ -108,7 +108,7 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     options.events.note_if_nothing(selected, options.from.is_some() || options.until.is_some());
     let mut damaged = made.damaged;
     damaged.append(&mut set.damaged);
-    report_damage(&mut damaged)
+    report_end(&options.trace, &mut damaged)
 }
 
 fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
@@ -137,7 +137,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
         note(&format!("rtscope: {line}"));
     }
     damaged.append(&mut found);
-    report_damage(&mut damaged)
+    report_end(&options.trace, &mut damaged)
 }
 
 type Converted = (Summary, Vec<rtscope_ctf::DamagedFile>);

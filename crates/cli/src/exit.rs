@@ -32,7 +32,7 @@ Exit codes:
   3    a kernel feature or a privilege is missing (rtscope caps lists them)
   4    late responses were found (--fail-if-late), a limit was exceeded (--fail-if), or a check of
        rtscope shield verify failed
-  5    a trace is damaged, or (--follow) its recorder was killed; the readable part was shown
+  5    a trace is damaged, or its recorder was killed; the readable part was shown
   6    events were lost: more than --fail-if-lost allows, or more than half of a recording
   7    what was to be judged was not measured: the target never appeared, or too few samples
   127  COMMAND could not be started

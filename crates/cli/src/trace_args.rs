@@ -5,7 +5,7 @@ use crate::exit::{Failure, help};
 use crate::output::note;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{
-    Comparison, Condition, DamagedFile, Pattern, Selection, SharedTaskNames, TaskNames, TaskSpans, TraceSet,
+    Comparison, Condition, DamagedFile, Pattern, Selection, SharedTaskNames, Stage, TaskNames, TaskSpans, TraceSet,
 };
 use rtscope_event::counted;
 use rtscope_session::units::DurationNs;
@@ -205,6 +205,16 @@ impl TraceOptions {
         open(&self.trace)
     }
 
+    /// How far the recording is that makes the trace.
+    pub fn stage(&self) -> Stage {
+        stage(&self.trace)
+    }
+
+    /// As the function of this name.
+    pub fn report_end(&self, damaged: &mut Vec<DamagedFile>) -> Result<(), Failure> {
+        report_end(&self.trace, damaged)
+    }
+
     /// All events within the times.
     pub fn times(&self, set: &TraceSet) -> Result<Selection, Failure> {
         EventOptions::default().selection(set, ("from", &self.from), ("to", &self.to))
@@ -252,10 +262,15 @@ pub fn open(path: &Path) -> Result<TraceSet, Failure> {
     let opened = TraceSet::open(path);
     if let (Ok(_), Some(target)) = (&opened, &unfinished) {
         note(&format!(
-            "rtscope: {} is not complete: its recorder was killed, or still works; what it lost is not known, and rtscope record --recover {} \
-             completes it",
+            "rtscope: {} is not complete: {}",
             path.display(),
-            target.display()
+            match stage(path) {
+                Stage::Abandoned => format!(
+                    "its recorder was killed; what it lost is not known, and rtscope record --recover {} completes it",
+                    target.display()
+                ),
+                _ => "it is being recorded; what is there by now is read (--follow waits for what comes)".to_owned(),
+            }
         ));
     }
     opened.map_err(|error| match unfinished {
@@ -285,6 +300,15 @@ fn of_another_tool(path: &Path) -> Option<String> {
              tracepoints as CTF"
         )),
         _ => None,
+    }
+}
+
+/// How far the recording is that makes the traces below a directory.
+fn stage(path: &Path) -> Stage {
+    match interrupted(path).and_then(|target| rtscope_session::record::is_abandoned(&target)) {
+        None => Stage::Complete,
+        Some(false) => Stage::Growing,
+        Some(true) => Stage::Abandoned,
     }
 }
 
@@ -451,6 +475,16 @@ fn cpu_list(text: &str) -> Result<BTreeSet<u64>, String> {
         cpus.extend(first..=last);
     }
     Ok(cpus)
+}
+
+/// Says what of a trace could not be read, and gives an error if there was any, or if its recorder was killed.
+pub fn report_end(trace: &Path, damaged: &mut Vec<DamagedFile>) -> Result<(), Failure> {
+    report_damage(damaged)?;
+    match stage(trace) {
+        Stage::Abandoned => crate::following::how_it_ended(Stage::Abandoned, trace),
+        // One that goes on is no error: what there was at the time was read.
+        _ => Ok(()),
+    }
 }
 
 /// Says what could not be read, each place once; the error at the end if there was any.

@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::following::is_being_made;
 use crate::output::{as_asked, note};
 use crate::stop::Stop;
-use crate::trace_args::{FormatArg, PrintOptions, report_damage};
+use crate::trace_args::{FormatArg, PrintOptions};
 use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TaskNames, TraceSet, print};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{
@@ -85,7 +85,7 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     }
     let mut damaged = std::mem::take(&mut set.damaged);
     damaged.append(&mut out.damaged);
-    report_damage(&mut damaged)
+    options.trace.report_end(&mut damaged)
 }
 
 /// Standard output without a buffer of its own: pieces are large.

@@ -5,7 +5,7 @@ use crate::exit::Failure;
 use crate::output::{file, note, object, result};
 use crate::progress::Progress;
 use crate::terminal;
-use crate::trace_args::{StatOptions, report_damage};
+use crate::trace_args::StatOptions;
 use rtscope_analyze::analysis::{Analysis, analyze};
 use rtscope_analyze::stat::latency::{DeviceNames, Latencies, LatencyFilter, LatencyReport, Question};
 use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
@@ -67,7 +67,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     result(&shown(options, reports)?);
     let mut damaged = damaged;
     damaged.extend(set.damaged);
-    report_damage(&mut damaged)
+    trace.report_end(&mut damaged)
 }
 
 /// The reports that were asked for. A picture goes into its file.

@@ -73,8 +73,8 @@ fn count(options: &StatOptions, mut reports: Reports, stop: &Stop) -> Result<(Fo
     let mut follower = Follower::new(&options.trace.trace, selection.clone());
     let mut waiting = WaitingNote::new(&options.trace.trace);
     let mut counts = Counts::default();
-    let text = |follower: &Follower, counts: &Counts| {
-        let stat = TraceStat::new(follower.set(), counts, &selection);
+    let text = |(follower, stage): (&Follower, Stage), counts: &Counts| {
+        let stat = TraceStat::new((follower.set(), stage), counts, &selection);
         if options.json {
             crate::output::object(stat.json())
         } else {
@@ -96,12 +96,12 @@ fn count(options: &StatOptions, mut reports: Reports, stop: &Stop) -> Result<(Fo
                 stop.wait(PAUSE, None);
             }
             if is_last || stop.asked() || is_closed(&io::stdout()) {
-                reports.show(&text(&follower, &counts)?);
+                reports.show(&text((&follower, stage), &counts)?);
                 return Ok((follower, stage));
             }
         }
         if stage != Stage::Waiting && reports.is_due() {
-            reports.show(&text(&follower, &counts)?);
+            reports.show(&text((&follower, stage), &counts)?);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::following::is_being_made;
 use crate::output::result;
 use crate::progress::Progress;
-use crate::trace_args::{StatOptions, report_damage};
+use crate::trace_args::StatOptions;
 use rtscope_ctf::count;
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
@@ -36,7 +36,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let counts = count(&set, &selection, &|done| progress.at(done));
     progress.finish();
     let events = counts.streams.iter().flat_map(|stream| &stream.events).sum();
-    let stat = TraceStat::new(&set, &counts, &selection);
+    let stat = TraceStat::new((&set, options.trace.stage()), &counts, &selection);
     if options.json {
         let line = stat.json().map_err(|error| Failure::doing("writing JSON", error))?;
         result(&line);
@@ -46,5 +46,5 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     options.trace.note_if_nothing(events);
     let mut damaged = set.damaged;
     damaged.extend(counts.damaged);
-    report_damage(&mut damaged)
+    options.trace.report_end(&mut damaged)
 }

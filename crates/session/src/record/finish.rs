@@ -23,6 +23,12 @@ pub fn is_unfinished(target: &Path) -> bool {
     unfinished(target).is_some()
 }
 
+/// Whether the recorder of a recording that is not complete was killed; `None` where nothing is left to be completed.
+#[must_use]
+pub fn is_abandoned(target: &Path) -> Option<bool> {
+    unfinished(target).map(|left| rtscope_store::is_abandoned(&left))
+}
+
 /// A trace is never written over.
 pub fn check_target(target: &Path) -> Result<(), Failure> {
     if target == Path::new("-") {

@@ -20,7 +20,7 @@ pub(crate) mod recorder;
 mod ring;
 mod settings;
 
-pub use finish::{is_unfinished, recover};
+pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,

@@ -7,7 +7,7 @@ use crate::explanation::loss_line;
 use crate::label::clean;
 use crate::style::Style;
 use crate::units::{count_text, counted, duration_text};
-use rtscope_ctf::{Counts, OpenTrace, Selection, Stream, StreamGap, TraceSet};
+use rtscope_ctf::{Counts, OpenTrace, Selection, Stage, Stream, StreamGap, TraceSet};
 use rtscope_event::{Loss, LossCause};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -19,6 +19,9 @@ pub const STAT_SCHEMA: &str = "rtscope.stat/1";
 #[derive(Debug, Serialize)]
 pub struct TraceStat {
     schema: &'static str,
+    /// Whether more may come, or is lost with the recorder.
+    #[serde(serialize_with = "stage_name")]
+    stage: Stage,
     /// Only some events were asked for.
     filtered: bool,
     events: u64,
@@ -88,7 +91,7 @@ struct StreamSummary {
 impl TraceStat {
     /// From what was counted.
     #[must_use]
-    pub fn new(set: &TraceSet, counts: &Counts, selection: &Selection) -> TraceStat {
+    pub fn new((set, stage): (&TraceSet, Stage), counts: &Counts, selection: &Selection) -> TraceStat {
         let streams: Vec<StreamSummary> = set
             .streams
             .iter()
@@ -100,6 +103,7 @@ impl TraceStat {
         let seconds = first_ns.zip(last_ns).map(|(first, last)| last.saturating_sub(first) as f64 / 1e9);
         TraceStat {
             schema: STAT_SCHEMA,
+            stage,
             filtered: !selection.is_everything(),
             events: streams.iter().map(|stream| stream.events).sum(),
             packets: streams.iter().map(|stream| stream.packets).sum(),
@@ -219,6 +223,9 @@ impl TraceStat {
                 lines.push(format!("{cpu}: an unknown number of events"));
             }
         }
+        if self.stage == Stage::Abandoned {
+            lines.push("what its recorder had not written when it was killed: an unknown number of events".to_owned());
+        }
         for damage in &self.damaged {
             lines.push(format!(
                 "what follows in {} from byte {} on, which cannot be read: {}",
@@ -228,7 +235,8 @@ impl TraceStat {
             ));
         }
         if lines.is_empty() {
-            text.push_str("\nNothing is missing, as far as the trace reports.\n");
+            let so_far = if self.stage == Stage::Complete { "" } else { " so far" };
+            text.push_str(&format!("\nNothing is missing{so_far}, as far as the trace reports.\n"));
         } else {
             text.push_str("\nMissing:\n");
             for line in lines {
@@ -239,6 +247,16 @@ impl TraceStat {
 }
 
 /// Each place once: it is found when the trace is opened, and when its events are read.
+fn stage_name<S: serde::Serializer>(stage: &Stage, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match stage {
+        Stage::Waiting => "waiting",
+        Stage::Growing => "growing",
+        Stage::Complete => "complete",
+        Stage::Abandoned => "abandoned",
+        Stage::Removed => "removed",
+    })
+}
+
 fn damaged(set: &TraceSet, counts: &Counts) -> Vec<DamageSummary> {
     let all = set.damaged.iter().chain(&counts.damaged);
     let places: BTreeMap<(String, u64), String> = all

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `rtscope stat` prints about a trace, as text and as JSON.
 
-use rtscope_ctf::{Selection, TraceSet, count, write_trace};
+use rtscope_ctf::{Selection, Stage, TraceSet, count, write_trace};
 use rtscope_event::{CpuId, EventKind, Loss, LossCause};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::{every_variant, info};
@@ -16,7 +16,7 @@ fn stat(dir: &Path) -> (String, serde_json::Value) {
     let set = TraceSet::open(dir).unwrap();
     let selection = Selection::default();
     let counts = count(&set, &selection, &|_| {});
-    let stat = TraceStat::new(&set, &counts, &selection);
+    let stat = TraceStat::new((&set, Stage::Complete), &counts, &selection);
     (stat.text(clock, Style::default()), serde_json::from_str(&stat.json().unwrap()).unwrap())
 }
 

@@ -62,6 +62,40 @@ pub fn numbers(trace: &Path) -> Vec<u64> {
 }
 
 #[test]
+fn reading_what_a_killed_recorder_left_is_no_success() {
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
+    emit(waiting(&emitter, "50000"));
+    let perfetto = fixture.path("perfetto");
+    let trace = fixture.trace();
+    let read = |arguments: &[&str]| {
+        let output = rtscope().args(arguments).arg(&trace).output().expect("it can be started");
+        (output.status.code(), String::from_utf8(output.stdout).expect("text"))
+    };
+    let stage = || {
+        let (code, line) = read(&["stat", "--json"]);
+        let stat: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        (code, stat["stage"].as_str().expect("a string").to_owned())
+    };
+    assert_eq!(stage(), (Some(0), "growing".to_owned()));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    assert_eq!(stage(), (Some(5), "abandoned".to_owned()));
+    let (code, text) = read(&["stat"]);
+    assert!(code == Some(5) && text.contains("an unknown number of events"), "{code:?} {text}");
+    assert_eq!(read(&["stat", "--latency", "wakeup"]).0, Some(5));
+    assert_eq!(read(&["print"]).0, Some(5));
+    let mut convert = rtscope();
+    convert.args(["convert", "--to", "perfetto"]).arg(&trace).arg(&perfetto);
+    let converted = convert.output().expect("it can be started");
+    assert!(converted.status.code() == Some(5) && perfetto.exists(), "{converted:?}");
+    let recovered = rtscope().args(["record", "--recover"]).arg(&trace).output();
+    assert!(recovered.expect("it can be started").status.success());
+    assert_eq!(stage(), (Some(0), "complete".to_owned()));
+}
+
+#[test]
 fn what_a_recorder_had_taken_when_it_was_killed_is_a_whole_trace() {
     const EVENTS: u64 = 100_000;
     let fixture = Fixture::new();
