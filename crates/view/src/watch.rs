@@ -199,6 +199,7 @@ pub fn actions_text(report: &ActionReport) -> String {
             (command.not_started, "not started"),
             (command.suppressed_rate, "suppressed by --exec-rate"),
             (command.suppressed_busy, "suppressed since four ran already"),
+            (command.suppressed_own, "suppressed since a command of --exec was late itself"),
         ] {
             if count > 0 {
                 line.push_str(&format!("; {count} {what}"));

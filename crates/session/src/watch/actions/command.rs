@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpgid};
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use serde::Serialize;
@@ -28,6 +28,8 @@ use std::thread::JoinHandle;
 const AT_ONCE: usize = 4;
 /// How long those that run at the end of the watch have until they are killed.
 const GRACE_NS: u64 = 2_000_000_000;
+/// For how long after its end a command is remembered: that a watch is told of what it has done may take as long.
+const MEMORY_NS: u64 = 5_000_000_000;
 /// Between two looks at a command of which the kernel gives no descriptor.
 const LOOK_MS: u16 = 50;
 
@@ -62,7 +64,7 @@ pub fn words_of(text: &str) -> Result<Vec<OsString>, String> {
     }
 }
 
-/// What became of the command. Each detection is in one of `begun`, `not_started` and the two of `suppressed`.
+/// What became of the command. Each detection is in one of `begun`, `not_started` and the three of `suppressed`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CommandCounts {
     /// Times that it was started.
@@ -73,6 +75,8 @@ pub struct CommandCounts {
     pub killed: u64,
     /// Times that it could not be started.
     pub not_started: u64,
+    /// Detections without a run, since a command of the watch itself was late: it would have itself run again and again.
+    pub suppressed_own: u64,
     /// Detections without a run, since as many as may run at once did.
     pub suppressed_busy: u64,
     /// Detections without a run, as the last was too short a time ago.
@@ -86,7 +90,25 @@ struct State {
     places: usize,
     next: MonotonicNs,
     is_ending: bool,
+    /// Process groups of commands, and when each has ended, if it has. At most one of them begins in each interval, and four run at once.
+    own: Vec<(Pid, Option<MonotonicNs>)>,
     counts: CommandCounts,
+}
+
+impl State {
+    fn is_own(&mut self, pid: Pid, now: MonotonicNs) -> bool {
+        self.own.retain(|(_, ended)| ended.is_none_or(|ended| now.since(ended) < MEMORY_NS));
+        // Of a process that has gone, no group is known: then only the command itself is.
+        let group = getpgid(Some(pid)).unwrap_or(pid);
+        self.own.iter().any(|(own, _)| *own == group || *own == pid)
+    }
+
+    fn has_ended(&mut self, pid: Pid) {
+        let now = monotonic_now();
+        let ended = self.own.iter_mut().filter(|(own, ended)| *own == pid && ended.is_none());
+        ended.for_each(|(_, ended)| *ended = Some(now));
+        self.places -= 1;
+    }
 }
 
 #[derive(Debug)]
@@ -133,11 +155,13 @@ impl Runner {
         Ok(Runner { shared, interval_ns: action.interval_ns, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the command run with this record, if there is a place and the last run is long enough ago. Does not wait.
-    pub fn give(&self, record: impl FnOnce() -> Option<String>) {
+    /// Has the command run with this record of what was late in a process, if there is a place and the last run is long enough ago. Does not wait.
+    pub fn give(&self, of: rtscope_event::Pid, record: impl FnOnce() -> Option<String>) {
         let mut state = self.shared.state();
         let now = monotonic_now();
-        if now < state.next {
+        if i32::try_from(of.0).is_ok_and(|pid| pid > 0 && state.is_own(Pid::from_raw(pid), now)) {
+            state.counts.suppressed_own += 1;
+        } else if now < state.next {
             state.counts.suppressed_rate += 1;
         } else if state.places >= AT_ONCE || state.is_ending {
             state.counts.suppressed_busy += 1;
@@ -173,22 +197,27 @@ impl Drop for Runner {
 
 struct Running {
     child: Child,
+    /// Its number, and that of its process group.
+    pid: Pid,
     /// Can be read when it has ended.
     end: Option<OwnedFd>,
 }
 
 impl Running {
+    fn of(child: Child) -> Running {
+        // A pid_t of the kernel's.
+        let pid = Pid::from_raw(child.id().cast_signed());
+        Running { child, pid, end: command::end_of(pid) }
+    }
+
     fn kill_group(&self) {
-        if let Ok(pid) = i32::try_from(self.child.id()) {
-            // It may have ended in between: until it is waited for, the number is its own.
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        // It may have ended in between: until it is waited for, the number is its own.
+        let _ = killpg(self.pid, Signal::SIGKILL);
     }
 
     /// How it ended, if it has; and its process group with it.
     fn ended(&mut self) -> Option<io::Result<ExitStatus>> {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).ok()?);
-        if !command::has_ended_unseen(pid) {
+        if !command::has_ended_unseen(self.pid) {
             return None;
         }
         self.kill_group();
@@ -244,9 +273,12 @@ impl Worker {
     fn begin(&mut self, record: &str) {
         match start(&self.words, record) {
             Ok(child) => {
-                let pid = i32::try_from(child.id()).ok().map(Pid::from_raw);
-                self.running.push(Running { child, end: pid.and_then(command::end_of) });
-                self.shared.state().counts.begun += 1;
+                let running = Running::of(child);
+                let mut state = self.shared.state();
+                state.own.push((running.pid, None));
+                state.counts.begun += 1;
+                drop(state);
+                self.running.push(running);
             }
             Err(error) => {
                 let mut state = self.shared.state();
@@ -269,7 +301,7 @@ impl Worker {
             None => true,
             Some(ended) => {
                 let mut state = shared.state();
-                state.places -= 1;
+                state.has_ended(running.pid);
                 state.counts.failed += u64::from(!ended.is_ok_and(|status| status.success()));
                 false
             }
@@ -283,14 +315,20 @@ impl Worker {
         let until = monotonic_now().plus(GRACE_NS);
         while !self.running.is_empty() {
             let is_over = monotonic_now() >= until;
-            let shared = &self.shared;
+            let (shared, observer) = (&self.shared, &self.observer);
             self.running.retain_mut(|running| {
                 let ended = running.ended();
                 if ended.is_none() && !is_over {
                     return true;
                 }
+                if ended.is_none() {
+                    observer.note(&format!(
+                        "the command with the process number {} (--exec) was killed and does not end: it waits in the kernel, and is left to it",
+                        running.pid
+                    ));
+                }
                 let mut state = shared.state();
-                state.places -= 1;
+                state.has_ended(running.pid);
                 let has_succeeded = ended.is_some_and(|ended| ended.is_ok_and(|status| status.success()));
                 state.counts.killed += u64::from(!has_succeeded);
                 false
@@ -342,6 +380,7 @@ fn leave_nothing_behind(parent: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_event::Pid as ProcessId;
     use std::path::Path;
     use std::time::{Duration, Instant};
 
@@ -360,6 +399,9 @@ mod tests {
         let observer: Arc<dyn Observer> = Arc::clone(&notes) as _;
         (Runner::start(&action, observer).unwrap(), notes)
     }
+
+    /// Nobody's.
+    const OTHERS: ProcessId = ProcessId(0);
 
     fn wait_for(what: &str, mut is_it: impl FnMut() -> bool) {
         let begun = Instant::now();
@@ -399,7 +441,7 @@ mod tests {
         let (runner, _) = runner(&text, 0);
         // More than a pipe holds.
         let record = "x".repeat(200_000);
-        runner.give(|| Some(record.clone()));
+        runner.give(OTHERS, || Some(record.clone()));
         runner.end();
         assert_eq!(read(&input), record + "\n");
         assert_eq!(read(&fds), "0\n1\n2\n3\n");
@@ -413,7 +455,7 @@ mod tests {
         let pids = dir.path().join("pids");
         let text = format!("echo $$ >> {}; sleep 600 & wait", pids.display());
         let (runner, _) = runner(&text, 0);
-        (0..AT_ONCE + 3).for_each(|_| runner.give(|| Some(String::new())));
+        (0..AT_ONCE + 3).for_each(|_| runner.give(OTHERS, || Some(String::new())));
         wait_for("all of them run", || read(&pids).lines().count() == AT_ONCE);
         runner.end();
         let counts = runner.counts();
@@ -432,7 +474,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let left = dir.path().join("left");
         let (runner, _) = runner(&format!("sleep 600 & echo $! > {}; exit 3", left.display()), 0);
-        runner.give(|| Some(String::new()));
+        runner.give(OTHERS, || Some(String::new()));
         wait_for("it has ended", || runner.counts().failed == 1);
         wait_for("what it has left ends", || !lives(&read(&left)));
         runner.end();
@@ -443,7 +485,7 @@ mod tests {
     fn a_place_is_free_again_when_a_command_has_ended() {
         let (runner, _) = runner("exit 3", 0);
         for round in 1..=3 * AT_ONCE as u64 {
-            runner.give(|| Some(String::new()));
+            runner.give(OTHERS, || Some(String::new()));
             wait_for("it has ended", || runner.counts().failed == round);
         }
         assert_eq!(runner.counts().suppressed_busy, 0);
@@ -452,7 +494,7 @@ mod tests {
     #[test]
     fn the_rate_is_kept_and_what_it_suppresses_counted() {
         let (runner, _) = runner("true", 3_600_000_000_000);
-        (0..10).for_each(|_| runner.give(|| Some(String::new())));
+        (0..10).for_each(|_| runner.give(OTHERS, || Some(String::new())));
         runner.end();
         assert_eq!((runner.counts().begun, runner.counts().suppressed_rate), (1, 9));
     }
@@ -461,7 +503,7 @@ mod tests {
     fn what_cannot_be_started_is_told_once_and_counted() {
         let (runner, notes) = runner(r#"["/nonexistent/program"]"#, 0);
         for round in 1..=3 {
-            runner.give(|| Some(String::new()));
+            runner.give(OTHERS, || Some(String::new()));
             wait_for("it was tried", || runner.counts().not_started == round);
         }
         runner.end();

@@ -91,7 +91,7 @@ impl Actions {
             self.observer.late(late);
         }
         let Some((runner, record)) = &self.runner else { return };
-        runner.give(|| match record(late, &self.clock) {
+        runner.give(late.pid, || match record(late, &self.clock) {
             Ok(record) => Some(record),
             Err(error) => {
                 self.observer.note(&format!("a record could not be written as JSON: {error}"));
