@@ -116,7 +116,7 @@ fn optional<T: std::str::FromStr>(text: &str) -> Option<Option<T>> {
     if text == UNKNOWN { Some(None) } else { text.parse().ok().map(Some) }
 }
 
-const CAUSES: [LossCause; 13] = [
+const CAUSES: [LossCause; 15] = [
     LossCause::RecursionMiss,
     LossCause::Unfinished,
     LossCause::Unreadable,
@@ -130,6 +130,8 @@ const CAUSES: [LossCause; 13] = [
     LossCause::TooLarge,
     LossCause::Undescribed,
     LossCause::Refused,
+    LossCause::TableFull,
+    LossCause::EntryBusy,
 ];
 
 fn cause_name(cause: LossCause) -> &'static str {
@@ -147,6 +149,8 @@ fn cause_name(cause: LossCause) -> &'static str {
         LossCause::TooLarge => "too_large",
         LossCause::Undescribed => "undescribed",
         LossCause::Refused => "refused",
+        LossCause::TableFull => "table_full",
+        LossCause::EntryBusy => "entry_busy",
     }
 }
 

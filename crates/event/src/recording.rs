@@ -33,6 +33,10 @@ pub enum LossCause {
     TooLarge,
     /// An instrumented program described the event in a way that no trace can have. Nobody counts such events: the collector switches them off.
     Undescribed,
+    /// The kernel's side had no place to follow something: its table was full.
+    TableFull,
+    /// What the kernel's side followed could not be taken up again: another CPU held its entry in the table.
+    EntryBusy,
     /// Files of instrumented programs were refused, or a program was dropped because of one. Nobody knows what they would have recorded.
     Refused,
 }

@@ -8,6 +8,7 @@
 mod instances;
 mod intervals;
 mod leaving;
+mod limits;
 mod maps;
 mod pairs;
 mod samples;
@@ -25,8 +26,9 @@ use instances::store_trackers;
 pub use intervals::OpenIntervals;
 use leaving::HeldPages;
 use libbpf_rs::{Iter, Link, MapCore, Object, ObjectBuilder, OpenObject};
+pub use limits::RaisedLimits;
 use maps::{TASK_WAYS, size_maps, task_sets};
-pub use pairs::{KeyPart, PairSide, TracepointPair};
+pub use pairs::{KeyPart, PairSide, PairTable, TracepointPair};
 use rtscope_abi as abi;
 use rtscope_event::{End, Glob, Irq, MonotonicNs, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
 use rtscope_ring::{BankImage, Controls, LateResponseRings, SharedMemory, Trigger};

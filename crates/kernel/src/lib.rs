@@ -26,8 +26,8 @@ mod waits;
 
 pub use ebpf::{
     CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals,
-    OriginFilter, PairSide, RecorderConfig, ResponseConfig, SnapshotConfig, StreamConfig, Target,
-    TracepointPair, TrackerConfig,
+    OriginFilter, PairSide, PairTable, RaisedLimits, RecorderConfig, ResponseConfig, SnapshotConfig,
+    StreamConfig, Target, TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -516,6 +516,10 @@ pub fn loss_line(loss: &Loss) -> String {
         LossCause::TooLarge => ("event", "events", "larger than a record can be"),
         LossCause::Undescribed => ("event", "events", "with a description that no trace can have"),
         LossCause::Refused => ("event", "events", "of programs whose files were refused"),
+        LossCause::TableFull => {
+            ("operation", "operations", "not followed to the end, since the table was full")
+        }
+        LossCause::EntryBusy => ("operation", "operations", "not followed, since another CPU held the entry"),
         LossCause::Overrun => ("event", "events", "overwritten by the kernel's tracer before being read"),
         LossCause::ReportRingFull => {
             ("report of a late response", "reports of late responses", "that found the ring full")

@@ -140,11 +140,24 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 		count->seen++;
 }
 
-/* Several CPUs may break a record at once: one that has lost so often against others is reported, though one of them may be worse. */
+/* Several CPUs may break a record at once: one that has lost so often against others leaves it at theirs, though its own may be worse. */
 #define RECORD_TRIES 4
 
-/* Whether this is worse than all that the instance has reported: then it is the limit from now on, and the one before is given. */
+/* Whether this is worse than all that the instance has reported; the worst of them becomes the limit that is reported. */
 static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u64 *limit_ns)
+{
+	/* ORDER: none; a number that stands for itself. */
+	__u64 known_ns = *(volatile __u64 *)&records.worst_ns[instance];
+
+	if (duration_ns <= known_ns)
+		return false;
+	if (known_ns > *limit_ns)
+		*limit_ns = known_ns;
+	return true;
+}
+
+/* It has been reported: from now on it is the limit. Not before that, or a report that finds no place would keep the next one from coming. */
+static __always_inline void raise_record(__u32 instance, __u64 duration_ns)
 {
 	__u64 *worst_ns = &records.worst_ns[instance];
 	/* ORDER: none; a guess, which the compare-and-swap checks. */
@@ -153,16 +166,13 @@ static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u
 #pragma unroll
 	for (int try = 0; try < RECORD_TRIES; try++) {
 		if (duration_ns <= known_ns)
-			return false;
+			return;
 		/* ORDER: none; a number that stands for itself. */
 		found_ns = __sync_val_compare_and_swap(worst_ns, known_ns, duration_ns);
 		if (found_ns == known_ns)
-			break;
+			return;
 		known_ns = found_ns;
 	}
-	if (known_ns > *limit_ns)
-		*limit_ns = known_ns;
-	return true;
 }
 
 /* Of what kind an operation is: which call, which request, with what it began. */
@@ -245,6 +255,7 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 	__u32 bucket = histogram_bucket(duration_ns);
 	__u32 tid = ended->request ? ended->request->tid : (__u32)task->pid;
 	__u64 sequence, generation;
+	bool raises;
 
 	if (!s)
 		return 0;
@@ -264,12 +275,14 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 	if (duration_ns <= limit_ns)
 		return 0;
 	/* What the end of a response that was woken again may hide is decided in user space, and must not become the limit here. */
-	if (of->records && ended->end != RTS_END_REWOKEN &&
-	    !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
+	raises = of->records && ended->end != RTS_END_REWOKEN;
+	if (raises && !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
 		return 0;
 	s->late++;
 	generation = of->snapshot ? claim_trigger(here, s, tid) : 0;
 	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), limit_ns, generation);
+	if (raises && sequence)
+		raise_record(instance & (RTS_INSTANCES - 1), duration_ns);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = duration_ns;

@@ -2,9 +2,12 @@
 /*
  * The tracker `pair`: from one tracepoint to another one with the same key, whatever tasks and CPUs they are of.
  *
- * First events wait in a hash, by key, that is filled before anything is attached; one that finds no place is counted. A key that begins again
- * before it has ended is counted, and the last one holds. Key and records are read from where the kernel lays them out for its tracers, by the
- * places that tracefs describes, so any tracepoint will do.
+ * First events wait in a hash of fixed size, by key; one that finds no place is counted, and user space then makes room
+ * (crates/kernel/src/ebpf/pairs.rs). A key that begins again before it has ended is counted, and the last one holds. Key and records are read from
+ * where the kernel lays them out for its tracers, by the places that tracefs describes, so any tracepoint will do.
+ *
+ * An entry is removed only by the CPU that has claimed it, by a compare-and-swap of its begin_ns to 0, and nothing is written over it: else of an
+ * end and a new beginning at once on two CPUs, the end could have the first beginning and remove the second.
  */
 #ifndef RTSCOPE_TRACKERS_PAIR_BPF_H
 #define RTSCOPE_TRACKERS_PAIR_BPF_H
@@ -25,6 +28,7 @@ struct {
 /* What a report is made of: 512 bytes of stack are too few. One a CPU is enough: see hooks/pair.bpf.h. */
 struct pair_scratch {
 	struct rts_pair began;
+	struct rts_pair earlier; /* with the same key, which is given up */
 	struct pair_key key;
 	__u64 values[RTS_LATE_VALUES];
 	__u8 record[RTS_PAIR_BYTES];
@@ -40,7 +44,7 @@ struct {
 
 #define PAIR_BEGIN 0
 #define PAIR_END 1
-#define PAIR_ERROR_NONE (-2)   /* ENOENT */
+#define PAIR_ERROR_NONE (-2)   /* ENOENT: user space has removed it, to make room */
 #define PAIR_ERROR_FULL (-7)   /* E2BIG */
 #define PAIR_ERROR_THERE (-17) /* EEXIST */
 
@@ -81,6 +85,50 @@ static __always_inline struct pair_scratch *pair_enter(void *ctx, const struct h
 	return scratch;
 }
 
+enum pair_claim {
+	PAIR_CLAIMED,  /* it is out of the table */
+	PAIR_NOTHING,  /* none is there, or another CPU has claimed it */
+	PAIR_DISTURBED /* it cannot be had: its place was given to another one, or the kernel did not let go of it */
+};
+
+/*
+ * Takes the entry with this key out of the table. Its place may be given to another one meanwhile, since places are not freed but used again. A
+ * writer writes an entry from the beginning to the end, so what was copied is whole where the beginning is still the same at the claim, and the
+ * end is of it. On arm64 the reads may be exchanged in theory; the key and the removal are then what tells.
+ */
+static __always_inline enum pair_claim pair_claim(struct pair_scratch *scratch, struct rts_pair *copy)
+{
+	struct rts_pair *there = bpf_map_lookup_elem(&pairs, &scratch->key);
+	__u64 begin_ns, key_differs;
+	long failed;
+
+	if (!there)
+		return PAIR_NOTHING;
+	/* ORDER: before the copy: on x86 loads stay in order. The compare-and-swap checks it behind the copy. */
+	begin_ns = *(volatile __u64 *)&there->begin_ns;
+	if (!begin_ns)
+		return PAIR_NOTHING;
+	__builtin_memcpy(copy, there, sizeof(*copy));
+	/* ORDER: full; one of all that want it has it. */
+	if (__sync_val_compare_and_swap(&there->begin_ns, begin_ns, 0) != begin_ns)
+		return PAIR_NOTHING;
+	key_differs = __builtin_memcmp(copy->key, scratch->key.parts, sizeof(copy->key));
+	if (key_differs || copy->begin_ns != begin_ns || copy->check_ns != begin_ns) {
+		/* ORDER: as the claim, which it takes back: it was another's. */
+		__sync_val_compare_and_swap(&there->begin_ns, 0, begin_ns);
+		return PAIR_DISTURBED;
+	}
+	failed = bpf_map_delete_elem(&pairs, &scratch->key);
+	if (!failed || failed == PAIR_ERROR_NONE)
+		return PAIR_CLAIMED;
+	/* ORDER: as above. It stays, for a later end. */
+	__sync_val_compare_and_swap(&there->begin_ns, 0, begin_ns);
+	return PAIR_DISTURBED;
+}
+
+/* Another CPU that has claimed the entry removes it within some 100 ns, unless it is interrupted in between. */
+#define PAIR_TRIES 8
+
 static __always_inline void pair_on_begin(void *ctx, struct here *here)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -101,9 +149,10 @@ static __always_inline void pair_on_begin(void *ctx, struct here *here)
 	began->targets = instances_here(RTS_TRACKER_PAIR, task->pid);
 	bpf_probe_read_kernel(began->record, config.pair[PAIR_BEGIN].bytes, ctx);
 	failed = bpf_map_update_elem(&pairs, &scratch->key, began, BPF_NOEXIST);
-	if (failed == PAIR_ERROR_THERE) {
-		COUNT(here, begun_again);
-		failed = bpf_map_update_elem(&pairs, &scratch->key, began, BPF_ANY);
+	for (int try = 0; failed == PAIR_ERROR_THERE && try < PAIR_TRIES; try++) {
+		if (pair_claim(scratch, &scratch->earlier) == PAIR_CLAIMED)
+			COUNT(here, begun_again);
+		failed = bpf_map_update_elem(&pairs, &scratch->key, began, BPF_NOEXIST);
 	}
 	if (failed == PAIR_ERROR_FULL)
 		COUNT(here, pairs_full);
@@ -111,37 +160,20 @@ static __always_inline void pair_on_begin(void *ctx, struct here *here)
 		COUNT(here, pairs_failed);
 }
 
-/*
- * Takes the first event of this key out of the table. Its place may be given to another one while it is read. That writes from the beginning to
- * the end, so what was read is whole where the beginning is still the same afterwards, and the end is of it. ORDER: volatile; the order on x86.
- * On arm64 the reads may be exchanged in theory; the key and the removal below are then what tells.
- */
+/* Takes the first event of this key out of the table. */
 static __always_inline bool pair_take(struct here *here, struct pair_scratch *scratch, __u8 instances)
 {
-	struct rts_pair *there = bpf_map_lookup_elem(&pairs, &scratch->key);
-	__u64 begin_ns;
-	long failed;
-
-	if (!there) {
+	switch (pair_claim(scratch, &scratch->began)) {
+	case PAIR_CLAIMED:
+		return true;
+	case PAIR_DISTURBED:
+		COUNT(here, pairs_failed);
+		return false;
+	default:
 		if (instances)
 			COUNT(here, without_begin);
 		return false;
 	}
-	/* ORDER: before the copy, and read again behind it: on x86 loads stay in order, so a place that another CPU fills anew meanwhile is noticed. */
-	begin_ns = *(volatile __u64 *)&there->begin_ns;
-	__builtin_memcpy(&scratch->began, there, sizeof(scratch->began));
-	if (*(volatile __u64 *)&there->begin_ns != begin_ns || scratch->began.check_ns != begin_ns ||
-	    __builtin_memcmp(scratch->began.key, scratch->key.parts, sizeof(scratch->key.parts))) {
-		COUNT(here, pairs_failed);
-		return false;
-	}
-	/* Of two second events at once, on two CPUs, one has it; busy, the first one stays, and nobody has it. */
-	failed = bpf_map_delete_elem(&pairs, &scratch->key);
-	if (failed && failed != PAIR_ERROR_NONE)
-		COUNT(here, pairs_failed);
-	else if (failed && instances)
-		COUNT(here, without_begin);
-	return !failed;
 }
 
 static __always_inline void pair_on_end(void *ctx, struct here *here)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tracker `pair`: which tracepoints its eBPF programs are attached to, and where in their records they find the key.
 
+use super::maps::PAIRS as MAX_PAIRS;
 use super::{EbpfPrograms, Error, Follows, TrackerConfig, bpf};
 use crate::programs::PAIRS;
-use libbpf_rs::{Link, MapCore, MapHandle, ProgramMut, TracepointCategory};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, TracepointCategory};
 use rtscope_abi as abi;
 
 /// Two tracepoints that belong together when they have the same key.
@@ -98,7 +99,44 @@ pub(super) fn attach(
     program.attach_tracepoint(TracepointCategory::Custom(side.system.clone()), &*side.name)
 }
 
+/// The table of first events that wait for their second.
+#[derive(Debug)]
+pub struct PairTable(MapHandle);
+
+impl PairTable {
+    /// Gives up the older half of what waits, so that what begins now has a place, and says how many those were. One that ends, and begins anew,
+    /// just between the look and the removal is given up in place of the old one: its end is then one without a beginning.
+    ///
+    /// Costs two system calls for each entry that is given up: some 10 ms where the table is full.
+    #[must_use]
+    pub fn give_up_older_half(&self) -> u64 {
+        let begin_ns = |value: &[u8]| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?));
+        let all = self.0.lookup_batch(MAX_PAIRS, MapFlags::ANY, MapFlags::ANY).into_iter().flatten();
+        let mut waiting: Vec<(u64, Vec<u8>)> =
+            all.filter_map(|(key, value)| Some((begin_ns(&value)?, key))).collect();
+        // Those with 0 are being taken out just now.
+        waiting.retain(|(time_ns, _)| *time_ns > 0);
+        waiting.sort_unstable();
+        waiting.truncate(waiting.len() / 2);
+        let is_same = |time_ns: u64, key: &[u8]| {
+            let now = self.0.lookup(key, MapFlags::ANY).ok().flatten();
+            now.is_some_and(|value| begin_ns(&value) == Some(time_ns))
+        };
+        let given_up =
+            waiting.iter().filter(|(time_ns, key)| is_same(*time_ns, key) && self.0.delete(key).is_ok());
+        given_up.count() as u64
+    }
+}
+
 impl EbpfPrograms {
+    /// The table of the tracker of pairs; `None`: there is no such tracker.
+    ///
+    /// # Errors
+    /// When the map cannot be had.
+    pub fn pair_table(&self) -> Result<Option<PairTable>, Error> {
+        Ok(self.open_pairs()?.map(PairTable))
+    }
+
     /// First events that wait for their second; `None`: there is no tracker of pairs.
     pub(super) fn open_pairs(&self) -> Result<Option<MapHandle>, Error> {
         let map = self.object.maps().find(|map| self.pair.is_some() && map.name() == "pairs");

@@ -47,8 +47,19 @@ pub(super) fn add_to(
     });
 }
 
-/// Of two tracepoints, which the kernel's side has paired. `open`: first events without a second at the end.
-pub(super) fn of_tracepoints(pair: &PairQuestion, stats: &TrackerStats, open: u64) -> SpanSummary {
+/// What the kernel's side did not pair, though it saw it, as losses. `given_up`: first events that were removed to make room for others.
+pub(super) fn add_losses(report: &mut Report, stats: &TrackerStats, given_up: u64) {
+    let loss = |cause, count| Loss { cpu: None, cause, count: Some(count) };
+    report.losses.push(loss(LossCause::TableFull, stats.pairs_full + given_up));
+    report.losses.push(loss(LossCause::EntryBusy, stats.pairs_failed));
+}
+
+/// Of two tracepoints, which the kernel's side has paired. `open`: first events without a second at the end; `given_up`: see [`add_losses`].
+pub(super) fn of_tracepoints(
+    pair: &PairQuestion,
+    stats: &TrackerStats,
+    (open, given_up): (u64, u64),
+) -> SpanSummary {
     SpanSummary {
         from: pair.begin.to_string(),
         to: pair.end.to_string(),
@@ -60,7 +71,7 @@ pub(super) fn of_tracepoints(pair: &PairQuestion, stats: &TrackerStats, open: u6
             begun_again: stats.begun_again,
             without_key: 0,
             lost: stats.pairs_failed,
-            forgotten: stats.pairs_full,
+            forgotten: stats.pairs_full + given_up,
         },
         missed_looks: 0,
         noticed: None,
@@ -68,11 +79,12 @@ pub(super) fn of_tracepoints(pair: &PairQuestion, stats: &TrackerStats, open: u6
 }
 
 /// What is to be said while it goes on of tracepoints that were not paired; `told` is how many there were when that was said last.
-pub(super) fn not_paired(stats: &TrackerStats, told: &mut u64) -> Option<String> {
+pub(super) fn not_paired(stats: &TrackerStats, given_up: u64, told: &mut u64) -> Option<String> {
     let causes = [
         (stats.without_begin, "ends without a beginning"),
         (stats.begun_again, "beginnings after which another one came"),
         (stats.pairs_full, "beginnings for which the table had no place"),
+        (given_up, "older beginnings given up to make room"),
         (stats.pairs_failed, "events whose entry another CPU changed"),
     ];
     let all: u64 = causes.iter().map(|(count, _)| count).sum();

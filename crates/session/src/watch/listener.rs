@@ -25,7 +25,7 @@ use crate::{Failure, Observer, Stop, wall_clock};
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
-use rtscope_kernel::{EbpfPrograms, interrupts};
+use rtscope_kernel::{EbpfPrograms, PairTable, RaisedLimits, interrupts};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,6 +78,13 @@ pub struct Listener {
     pairs_told: u64,
     /// Of its first events, those that had no second at the end.
     open_pairs: u64,
+    /// Its first events that wait; `None`: it does not run.
+    pair_table: Option<PairTable>,
+    /// How many of them found no place until room was made last, and how many were given up for that.
+    pairs_full: u64,
+    pairs_given_up: u64,
+    /// What limits that rise have come to.
+    raised: RaisedLimits,
     /// Looks for what hangs.
     timeout: Option<Timeout>,
     /// Where one can ask what is under way; `None`: there is no place for it.
@@ -110,6 +117,7 @@ impl Listener {
         let writer = Writer::start(settings, Arc::clone(&observer), Arc::clone(&actions))?;
         let mut misses = MissCounter::default();
         let timeout = Timeout::new(&ebpf, &plan)?;
+        let (pair_table, raised) = (ebpf.pair_table()?, ebpf.raised_limits()?);
         let started = monotonic_now();
         misses.add(started, &ebpf.recursion_misses());
         Ok(Listener {
@@ -126,6 +134,10 @@ impl Listener {
             names: Describer::new(plan.pair.as_ref().map(|(_, tracepoints)| tracepoints.clone())),
             pairs_told: 0,
             open_pairs: 0,
+            pair_table,
+            pairs_full: 0,
+            pairs_given_up: 0,
+            raised,
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -205,10 +217,16 @@ impl Listener {
 
     /// While it goes on: the first time, and then each time that there are twice as many.
     fn tell_what_is_not_paired(&mut self) {
-        if self.plan.pair.is_none() {
-            return;
+        let Some(table) = &self.pair_table else { return };
+        let stats = self.recorder.stats(0);
+        // Beginnings that never end, such as forks without exec, would else leave no place for any other.
+        if stats.pairs_full > self.pairs_full {
+            self.pairs_full = stats.pairs_full;
+            self.pairs_given_up += table.give_up_older_half();
         }
-        let Some(text) = intervals::not_paired(&self.recorder.stats(0), &mut self.pairs_told) else { return };
+        let Some(text) = intervals::not_paired(&stats, self.pairs_given_up, &mut self.pairs_told) else {
+            return;
+        };
         self.observer.note(&text);
     }
 
@@ -326,7 +344,7 @@ impl Listener {
             .map(|(index, ((tracker, threshold_ns), summary))| measured::Instance {
                 tracker: *tracker,
                 threshold_ns: *threshold_ns,
-                raises: self.plan.record_breakers,
+                worst_reported_ns: self.raised.worst_ns(index),
                 stats: self.recorder.stats(index),
                 snapshots: summary.snapshots,
                 failed_snapshots: summary.failed_snapshots,
@@ -336,6 +354,7 @@ impl Listener {
             elapsed_ns: now.since(self.started),
             misses: self.misses.total(),
             unreadable_reports: self.recorder.unreadable_reports(),
+            given_up: self.pairs_given_up,
             actions: self.actions.report(),
         };
         server.answer(measured::exposition(&all, &watch));
@@ -368,7 +387,7 @@ impl Listener {
 
     /// The kernel has raised the limit to the worst that ended; these are the longest first.
     fn breaks_record(&mut self, late: &mut LateResponse) -> bool {
-        let ended_ns = self.recorder.stats(usize::from(late.instance)).max_ns.unwrap_or(0);
+        let ended_ns = self.raised.worst_ns(usize::from(late.instance));
         let pending_ns = self.summary_of(late.instance).pending_max_ns;
         let limit_ns = late.threshold_ns.max(ended_ns).max(pending_ns);
         late.threshold_ns = limit_ns;
@@ -524,7 +543,9 @@ impl Listener {
             intervals::add_to(&mut report, pair, programs.interval_counts(), self.suppressed);
         }
         if let Some((pair, _)) = self.plan.pair.as_ref().filter(|_| tracker == Tracker::Pair) {
-            report.between = Some(intervals::of_tracepoints(pair, &stats, self.open_pairs));
+            intervals::add_losses(&mut report, &stats, self.pairs_given_up);
+            report.between =
+                Some(intervals::of_tracepoints(pair, &stats, (self.open_pairs, self.pairs_given_up)));
         }
         report
     }

@@ -15,8 +15,8 @@ const LIMITS_LOG2: std::ops::RangeInclusive<u32> = 10..=34;
 pub struct Instance {
     pub tracker: Tracker,
     pub threshold_ns: u64,
-    /// The limit is the worst that was late.
-    pub raises: bool,
+    /// The worst that was reported, where the limit rises to that; else 0.
+    pub worst_reported_ns: u64,
     pub stats: TrackerStats,
     pub snapshots: u64,
     pub failed_snapshots: u64,
@@ -29,6 +29,8 @@ pub struct Watch {
     /// Of runs of eBPF programs that the kernel skipped; `None`: not known.
     pub misses: Option<u64>,
     pub unreadable_reports: u64,
+    /// Operations that were given up to make room for others.
+    pub given_up: u64,
     pub actions: Option<ActionReport>,
 }
 
@@ -53,8 +55,7 @@ fn seconds(ns: u64) -> f64 {
 
 impl Instance {
     fn limit_ns(&self) -> u64 {
-        let worst_ns = self.stats.max_ns.filter(|_| self.raises).unwrap_or(0);
-        self.threshold_ns.max(worst_ns)
+        self.threshold_ns.max(self.worst_reported_ns)
     }
 
     fn up_to(&self) -> Vec<(f64, u64)> {
@@ -108,6 +109,9 @@ fn add_losses(all: &mut Exposition, instances: &[Instance], watch: &Watch) {
     // A ring of reports is that of all instances.
     let reports = instances.iter().map(|of| of.stats.late_lost).max().unwrap_or(0);
     lost.count(&[("cause", "report_ring_full")], reports + watch.unreadable_reports);
+    let sum = |count: fn(&TrackerStats) -> u64| instances.iter().map(|of| count(&of.stats)).sum::<u64>();
+    lost.count(&[("cause", "table_full")], sum(|stats| stats.untracked + stats.pairs_full) + watch.given_up);
+    lost.count(&[("cause", "entry_busy")], sum(|stats| stats.raced + stats.pairs_failed));
 }
 
 fn add_actions(all: &mut Exposition, actions: &ActionReport) {
@@ -121,6 +125,7 @@ fn add_actions(all: &mut Exposition, actions: &ActionReport) {
         ("not_started", command.not_started),
         ("suppressed_rate", command.suppressed_rate),
         ("suppressed_busy", command.suppressed_busy),
+        ("suppressed_own", command.suppressed_own),
     ] {
         runs.count(&[("outcome", outcome)], count);
     }

@@ -60,12 +60,17 @@ impl Timeout {
     }
 }
 
-/// What has not ended now, beyond the limit of an instance.
+/// What has not ended now, beyond the limit of an instance. Not every first event of a pair has a second: one that waits is no more than a count,
+/// unless there is a timeout and it is beyond that.
 ///
 /// # Errors
 /// When the kernel does not hand it out.
 pub fn at_the_end(ebpf: &EbpfPrograms, plan: &Plan, now: MonotonicNs) -> Result<Vec<LateResponse>, Failure> {
-    let open = ebpf.open_intervals(&plan.ebpf).map_err(failed)?.pending(now, 0);
+    let mut open = ebpf.open_intervals(&plan.ebpf).map_err(failed)?.pending(now, 0);
+    open.retain(|late| {
+        late.tracker != Tracker::Pair
+            || plan.timeout_ns.is_some_and(|timeout_ns| late.response_ns() > timeout_ns)
+    });
     beyond(&open, ebpf, plan)
 }
 

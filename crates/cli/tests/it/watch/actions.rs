@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a watch does about a detection: the command that it runs, the metrics that it has, and limits that rise.
 
+use super::pairs;
+use nix::sys::signal::Signal;
+use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 const LIMIT_NS: u64 = 10_000_000;
 
@@ -44,7 +49,11 @@ fn root_a_command_is_given_the_record_of_each_detection() {
     assert_eq!(number(actions, "/reports_suppressed"), late - 1);
     // Each detection is in one of these.
     let of = |field: &str| number(actions, &format!("/command/{field}"));
-    let sum = of("begun") + of("not_started") + of("suppressed_busy") + of("suppressed_rate");
+    let sum = of("begun")
+        + of("not_started")
+        + of("suppressed_busy")
+        + of("suppressed_own")
+        + of("suppressed_rate");
     assert_eq!(sum, late, "{actions}");
     assert_eq!((of("not_started"), of("failed")), (0, 0), "{actions}");
     assert!(of("begun") > 0, "{actions}");
@@ -116,7 +125,7 @@ fn samples(text: &str) -> Option<Vec<(String, Value, f64)>> {
     Some(lines.lines().map(|line| serde_json::from_str(line).expect("three values")).collect())
 }
 
-fn get(address: &str) -> String {
+pub(super) fn get(address: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it reads");
     let mut answer = String::new();
@@ -157,4 +166,191 @@ fn root_metrics_are_what_the_summary_says() {
     let count = find("rtscope_latency_seconds_count", &of).expect("all are counted");
     assert!(late <= count && count <= number(summary[0], "/counters/seen") as f64, "{count} {summary:?}");
     assert_eq!(find("rtscope_lost_total", &[("cause", "report_ring_full")]), Some(0.0));
+}
+
+/// Between two calls, as long as this by the clock of the caller.
+fn wait_between(who: u64, length: Duration) -> Duration {
+    let begun = Instant::now();
+    pairs::begin(who);
+    while begun.elapsed() < length {
+        std::hint::spin_loop();
+    }
+    pairs::end(who);
+    begun.elapsed()
+}
+
+fn sample(body: &str, name: &str) -> f64 {
+    let line =
+        body.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {body}"));
+    line.trim().parse().expect("a number")
+}
+
+/// Breaks more records than a ring of reports holds while nobody empties it, then one that is worse than those in the ring, and not as bad as those
+/// that found no place. Whether it was reported; `None`: something kept this thread from measuring.
+fn is_reported_after_a_full_ring() -> Option<bool> {
+    const RECORDS: u64 = 420;
+    const MORE: Duration = Duration::from_micros(20);
+    let tid = nix::unistd::gettid().to_string();
+    let options = ["--threshold", "1us", "--record-breakers", "--metrics", "0", "--tid", &tid];
+    let mut watch = pairs::watch(&[&pairs::CALLS[..], &options].concat());
+    let note = watch.wait_for_note("metrics: http://").expect("it serves");
+    let address = note.split("http://").nth(1).and_then(|text| text.strip_suffix("/metrics")).expect("it");
+    watch.signal(Signal::SIGSTOP).expect("it is there");
+    let mut worst = Duration::ZERO;
+    for who in 0..RECORDS {
+        worst = worst.max(wait_between(who, worst + MORE));
+    }
+    watch.signal(Signal::SIGCONT).expect("it is there");
+    let body = get(address);
+    let lost = sample(&body, "rtscope_lost_total{cause=\"report_ring_full\"}");
+    let labels = "{tracker=\"pair\",tracker_instance=\"0\"}";
+    let reported = sample(&body, &format!("rtscope_late_total{labels}")) - lost;
+    println!("{reported} of {RECORDS} records were reported, {lost} found no place");
+    assert!(lost > 0.0 && reported > 0.0, "{body}");
+    let mut all = Vec::new();
+    while (all.len() as f64) < reported {
+        all.push(watch.wait_for_type("late").expect("each is reported"));
+    }
+    let worst_reported = all.iter().map(|line| number(line, "/response_ns")).max().expect("some");
+    assert_eq!(
+        sample(&body, &format!("rtscope_threshold_seconds{labels}")),
+        worst_reported as f64 / 1e9,
+        "the limit is the worst that was reported"
+    );
+    let found = wait_between(RECORDS, Duration::from_nanos(worst_reported) + MORE);
+    if found >= worst {
+        return None;
+    }
+    let said = watch.stop().expect("it stops");
+    let late = said.late().expect("of its own type");
+    Some(late.iter().any(|late| pairs::number(&pairs::events(late).from, "who") == RECORDS))
+}
+
+// NEEDS: host
+#[test]
+fn root_a_record_that_nobody_was_told_of_does_not_hide_the_next_one() {
+    let Some(cpus) = Cpus::for_watching() else { return };
+    // One ring, of one CPU.
+    let pinned = std::thread::spawn(|| {
+        let mut only = nix::sched::CpuSet::new();
+        only.set(0).expect("there is one");
+        nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &only).expect("it may run there");
+        (0..5).find_map(|_| is_reported_after_a_full_ring())
+    });
+    assert_eq!(pinned.join().expect("no panic"), Some(true), "its report would have had a place");
+    drop(cpus);
+}
+
+// NEEDS: host
+#[test]
+fn root_a_command_that_is_late_itself_does_not_run_itself_again() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let mut command = Command::new(program("rtscope").expect("it is built"));
+    command.args(["watch", "offcpu", "--threshold", "10ms", "--task", "sleep", "--json"]);
+    command.args(["--exec", r#"["sleep", "0.05"]"#, "--exec-rate", "1000000/s"]);
+    command.args(["--", "sh", "-c", "sleep 0.05; sleep 1.5"]);
+    let said = Rtscope::start(command).expect("it starts").finish().expect("it ends");
+    let [actions] = said.of_type("actions")[..] else { panic!("{:?}", said.lines) };
+    let of = |field: &str| number(actions, &format!("/command/{field}"));
+    println!("{actions}");
+    assert!((1..=2).contains(&of("begun")), "once for each of COMMAND's: {actions}");
+    assert!(of("suppressed_own") > 0, "the command sleeps, too: {actions}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_command_has_large_integers_as_they_were_asked_for() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    for (options, is_text) in [(&[][..], false), (&["--json-strings"][..], true)] {
+        let file = dir.path().join(format!("record{}", options.len()));
+        let exec = format!("cat > {}", file.display());
+        let limits = ["--threshold", "1ns", "--exec", &exec];
+        let mut watch = pairs::watch(&[&pairs::CALLS[..], &limits, options].concat());
+        pairs::begin(1);
+        pairs::end(1);
+        watch.wait_for_type("late").expect("it is reported");
+        // It waits for the command.
+        let said = watch.stop().expect("it stops");
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {:?}", said.notes));
+        let record: Value = serde_json::from_str(&text).expect("one JSON object");
+        // Nanoseconds since 1970 are more than a double has exactly; those of the interval are not.
+        assert_eq!(
+            (record["unix_ns"].is_string(), record["unix_ns"].is_number()),
+            (is_text, !is_text),
+            "{record}"
+        );
+        assert!(record["response_ns"].is_number(), "{record}");
+    }
+}
+
+/// A group of processes that the kernel does not let run or die, until this is dropped. Only the old freezer does so: a signal ends what the new one froze.
+struct Frozen(PathBuf);
+
+impl Frozen {
+    fn new(pid: u32) -> Result<Frozen, String> {
+        let group = Path::new("/sys/fs/cgroup/freezer").join(format!("rtscope-test-{}", std::process::id()));
+        let failed = |error: std::io::Error| format!("{}: {error}", group.display());
+        std::fs::create_dir(&group).map_err(failed)?;
+        let frozen = Frozen(group.clone());
+        std::fs::write(group.join("cgroup.procs"), pid.to_string()).map_err(failed)?;
+        std::fs::write(group.join("freezer.state"), "FROZEN").map_err(failed)?;
+        Ok(frozen)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
+        let begun = Instant::now();
+        // Until what was in it has ended.
+        while std::fs::remove_dir(&self.0).is_err() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.expect("a thread").path().join("children")).unwrap_or_default()
+    };
+    let all: Vec<String> = threads.map(of).collect();
+    all.iter().flat_map(|text| text.split_whitespace()).map(|pid| pid.parse().expect("a number")).collect()
+}
+
+// NEEDS: host
+#[test]
+fn root_a_command_that_cannot_die_does_not_hold_up_the_end_and_is_named() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let limits = ["--threshold", "1ns", "--exec", r#"["sleep", "60"]"#];
+    let mut watch = pairs::watch(&[&pairs::CALLS[..], &limits].concat());
+    pairs::begin(1);
+    pairs::end(1);
+    watch.wait_for_type("late").expect("it is reported");
+    let begun = Instant::now();
+    let child = loop {
+        let children = children(watch.pid());
+        match children[..] {
+            [one] => break one,
+            _ => assert!(begun.elapsed() < Duration::from_secs(20), "one command: {children:?}"),
+        }
+    };
+    let frozen = match Frozen::new(child) {
+        Ok(frozen) => frozen,
+        Err(why) => {
+            watch.stop().expect("it stops");
+            rtscope_testkit::skip!("no freezer of the first version: {why}");
+        }
+    };
+    let said = watch.stop().expect("it stops");
+    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+    assert!(said.noted(&format!("the command with the process number {child}")), "{:?}", said.notes);
+    assert!(said.noted("was killed and does not end"), "{:?}", said.notes);
+    let [actions] = said.of_type("actions")[..] else { panic!("{:?}", said.lines) };
+    assert_eq!(number(actions, "/command/killed"), 1, "{actions}");
+    drop(frozen);
+    // Whoever has it now may not have waited for it yet.
+    let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+    assert!(stat.is_empty() || stat.contains(") Z "), "it ends as soon as it can: {stat}");
 }
