@@ -41,6 +41,14 @@ pub fn as_asked(json: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// The same of one text.
+pub fn json_as_asked(json: String) -> String {
+    match as_asked(json.as_bytes()) {
+        Cow::Owned(changed) => String::from_utf8(changed).unwrap_or(json),
+        Cow::Borrowed(_) => json,
+    }
+}
+
 /// With quotes around integers that a double does not have exactly.
 fn with_strings(json: &[u8]) -> Vec<u8> {
     /// 2^53.

@@ -3,7 +3,7 @@
 
 use crate::args::JsonOutput;
 use crate::exit::help;
-use clap::ValueHint;
+use clap::{ValueHint, value_parser};
 use rtscope_event::Tracker;
 use rtscope_session::counting::Counted;
 use rtscope_session::hist::{CELLS, HistKey, HistOrder};
@@ -57,8 +57,9 @@ pub struct HistOptions {
     /// Of irqoff: the time between two samples of a CPU [default: 1ms]
     #[arg(long, value_name = "TIME")]
     pub period: Option<DurationNs>,
-    /// Places for keys and their ranges, 32 bytes each, of each CPU. What finds none is counted under no key, and said
-    #[arg(long, value_name = "N", default_value_t = CELLS)]
+    /// Places for keys and their ranges, 32 bytes each, of each CPU: from 64 to 4194304, rounded up to a power of two. What
+    /// finds none is counted under no key, and reported
+    #[arg(long, value_name = "N", default_value_t = CELLS, value_parser = value_parser!(u32).range(64..=1 << 22))]
     pub cells: u32,
     #[command(flatten)]
     pub of: CountedOptions,

@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use crate::hist::options::{CountedOptions, KeyArg};
+use clap::value_parser;
 use rtscope_session::hist::CELLS;
 use rtscope_session::units::DurationNs;
 
@@ -45,8 +46,9 @@ pub struct ProfileOptions {
     /// Print at most this many tables; --json has all [default: 5]
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
-    /// Places for keys and their ranges, 32 bytes each, of each CPU. What finds none is counted under no key, and said
-    #[arg(long, value_name = "N", default_value_t = CELLS)]
+    /// Places for keys and their ranges, 32 bytes each, of each CPU: from 64 to 4194304, rounded up to a power of two. What
+    /// finds none is counted under no key, and reported
+    #[arg(long, value_name = "N", default_value_t = CELLS, value_parser = value_parser!(u32).range(64..=1 << 22))]
     pub cells: u32,
     #[command(flatten)]
     pub of: CountedOptions,

@@ -11,8 +11,9 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use rtscope_event::nearest;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -32,11 +33,13 @@ pub fn read(file: &Path) -> Result<ArgMatches, Failure> {
     let name = file.display().to_string();
     let refuse = |why: &dyn std::fmt::Display| Failure::Usage(format!("{name}: {why}"));
     let mut text = String::new();
-    let opened = File::open(file).and_then(|file| match file.metadata()?.is_file() {
+    // Without waiting for somebody who writes to a pipe of that name.
+    let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(file);
+    let read = opened.and_then(|file| match file.metadata()?.is_file() {
         true => file.take(FILE_BYTES + 1).read_to_string(&mut text),
-        false => Err(std::io::Error::other("not a regular file")),
+        false => Err(std::io::Error::other("not a regular file; write what it says into one")),
     });
-    opened.map_err(|error| refuse(&error))?;
+    read.map_err(|error| refuse(&error))?;
     if text.len() as u64 > FILE_BYTES {
         return Err(refuse(&"larger than 1 MiB"));
     }

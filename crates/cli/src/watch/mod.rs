@@ -29,41 +29,36 @@ pub fn run(options: WatchArgs, matches: &ArgMatches) -> Result<(), Failure> {
         return Ok(());
     }
     let Some(file) = &options.config else {
-        return options.tracker.map_or(Ok(()), by_tracker);
+        return options.tracker.map_or(Ok(()), |tracker| start(settings(tracker)?));
     };
     let matches = config::read(file)?;
-    if options.check {
-        crate::output::note(&format!(
-            "rtscope: {}: all keys and values are known; whether this kernel and these privileges allow it is seen when it starts",
-            clean(&file.to_string_lossy())
-        ));
-        return Ok(());
-    }
     let args = Args::from_arg_matches(&matches).map_err(|error| Failure::Usage(error.to_string()))?;
-    match args.command {
-        Command::Watch(WatchArgs { tracker: Some(tracker), .. }) => by_tracker(tracker),
-        _ => Ok(()),
-    }
+    let Command::Watch(WatchArgs { tracker: Some(tracker), .. }) = args.command else { return Ok(()) };
+    let asked = settings(tracker)?;
+    if options.check { check(asked, &file.to_string_lossy()) } else { start(asked) }
 }
 
-fn by_tracker(command: WatchCommand) -> Result<(), Failure> {
+/// A watch, and what else its options ask for.
+type Asked = (WatchSettings, WatchOptions);
+
+fn settings(command: WatchCommand) -> Result<Asked, Failure> {
     match command {
         WatchCommand::Response(options) => responses(*options),
-        WatchCommand::Wakeup(options) => tracker(Tracker::Wakeup, *options),
-        WatchCommand::Offcpu(options) => tracker(Tracker::Offcpu, *options),
-        WatchCommand::Lock(options) => tracker(Tracker::Lock, *options),
-        WatchCommand::Irq(options) => tracker(Tracker::Irq, *options),
-        WatchCommand::Softirq(options) => tracker(Tracker::Softirq, *options),
-        WatchCommand::Block(options) => tracker(Tracker::Block, *options),
-        WatchCommand::Preemptoff(options) => tracker(Tracker::Preemptoff, *options),
-        WatchCommand::Irqoff(options) => irqs_off(*options),
+        WatchCommand::Wakeup(options) => Ok(tracker(Tracker::Wakeup, *options)),
+        WatchCommand::Offcpu(options) => Ok(tracker(Tracker::Offcpu, *options)),
+        WatchCommand::Lock(options) => Ok(tracker(Tracker::Lock, *options)),
+        WatchCommand::Irq(options) => Ok(tracker(Tracker::Irq, *options)),
+        WatchCommand::Softirq(options) => Ok(tracker(Tracker::Softirq, *options)),
+        WatchCommand::Block(options) => Ok(tracker(Tracker::Block, *options)),
+        WatchCommand::Preemptoff(options) => Ok(tracker(Tracker::Preemptoff, *options)),
+        WatchCommand::Irqoff(options) => Ok(irqs_off(*options)),
         WatchCommand::Pair(options) => pairs(*options),
-        WatchCommand::Syscall(options) => syscalls(*options),
+        WatchCommand::Syscall(options) => Ok(syscalls(*options)),
     }
 }
 
 /// Watches responses until a signal, the duration, or COMMAND's end.
-fn responses(options: ResponseOptions) -> Result<(), Failure> {
+fn responses(options: ResponseOptions) -> Result<Asked, Failure> {
     check_waits(&options)?;
     let settings = WatchSettings {
         between: between(&options)?,
@@ -74,33 +69,33 @@ fn responses(options: ResponseOptions) -> Result<(), Failure> {
         sources: if options.wait.is_empty() { WaitKind::SOURCES.to_vec() } else { options.wait },
         ..WatchSettings::of(options.watch.threshold.0)
     };
-    start(settings, options.watch)
+    Ok((settings, options.watch))
 }
 
 /// The same of a tracker that needs no options of its own.
-fn tracker(tracker: Tracker, options: WatchOptions) -> Result<(), Failure> {
-    start(WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
+fn tracker(tracker: Tracker, options: WatchOptions) -> Asked {
+    (WatchSettings { tracker, ..WatchSettings::of(options.threshold.0) }, options)
 }
 
 /// System calls.
-fn syscalls(options: SyscallOptions) -> Result<(), Failure> {
+fn syscalls(options: SyscallOptions) -> Asked {
     let settings = WatchSettings::of(options.watch.threshold.0);
-    start(WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
+    (WatchSettings { tracker: Tracker::Syscall, calls: options.calls, ..settings }, options.watch)
 }
 
 /// Sections with interrupts off.
-fn irqs_off(options: IrqoffOptions) -> Result<(), Failure> {
+fn irqs_off(options: IrqoffOptions) -> Asked {
     let settings = WatchSettings::of(options.watch.threshold.0);
     let sample_ns = options.period.map(|period| period.0);
-    start(WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
+    (WatchSettings { tracker: Tracker::Irqoff, sample_ns, ..settings }, options.watch)
 }
 
 /// Two events that belong together.
-fn pairs(options: PairOptions) -> Result<(), Failure> {
+fn pairs(options: PairOptions) -> Result<Asked, Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
     let between = question(&options.from, &options.to, options.key.as_deref())
         .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))?;
-    start(WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch)
+    Ok((WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch))
 }
 
 fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
@@ -108,7 +103,19 @@ fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, Str
     PairQuestion::parse(&format!("{from} -> {to}{by}"))
 }
 
-fn start(settings: WatchSettings, options: WatchOptions) -> Result<(), Failure> {
+/// All that can be refused before anything is started.
+fn check((settings, options): Asked, file: &str) -> Result<(), Failure> {
+    fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
+    watch::check(&with_options(settings, options))
+        .map_err(|failure| Failure::Usage(format!("{file}: {failure}")))?;
+    crate::output::note(&format!(
+        "rtscope: {}: all keys and values are known, and what they name is there; whether this kernel and these privileges allow it is seen when it starts",
+        clean(file)
+    ));
+    Ok(())
+}
+
+fn start((settings, options): Asked) -> Result<(), Failure> {
     watch::keep_one_pool();
     fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
     let observer: Arc<dyn Observer> = Arc::new(Report::new(options.json.begin()?, options.verbose)?);
@@ -237,7 +244,9 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
                 .exec
                 .map(|exec| CommandAction { words: exec.0, interval_ns: options.exec_rate.0 }),
         },
-        record_text: Some(|late, clock| rtscope_view::late_json(late, Some(clock))),
+        record_text: Some(|late, clock| {
+            rtscope_view::late_json(late, Some(clock)).map(crate::output::json_as_asked)
+        }),
         metrics: options.metrics.map(|address| address.0),
         kernel: options.kernel,
         programs: options.user,

@@ -283,3 +283,16 @@ fn root_keys_come_in_the_order_that_was_asked_for() {
         assert_eq!((keys.len(), &keys[0]["name"]), (2, &Value::from(first)), "{order}: {total}");
     }
 }
+
+#[test]
+fn places_that_no_kernel_side_has_are_refused() {
+    for command in [&["hist", "wakeup"][..], &["io-profile"]] {
+        for (cells, is_known) in [("63", true), ("4194305", true), ("many", false)] {
+            let output =
+                crate::command::rtscope().args(command).args(["--cells", cells]).output().expect("it starts");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{command:?} {cells}: {said}");
+            assert_eq!(said.contains("64..=4194304"), is_known, "{said}");
+        }
+    }
+}

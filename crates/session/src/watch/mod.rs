@@ -87,6 +87,14 @@ pub struct HeldHistory {
     pub pre_ns: u64,
 }
 
+/// Finds all that can be refused before anything is started, and starts nothing.
+///
+/// # Errors
+/// What [`run`] would refuse.
+pub fn check(settings: &WatchSettings) -> Result<(), Failure> {
+    Plan::check(settings)
+}
+
 /// Watches until it is asked to stop, the duration is over, or COMMAND has ended. Gives the summary, and how COMMAND ended if not well.
 ///
 /// # Errors

@@ -140,6 +140,15 @@ impl Plan {
         })
     }
 
+    /// Finds all that [`Plan::new`] would refuse, and makes nothing.
+    pub fn check(settings: &WatchSettings) -> Result<(), Failure> {
+        if let Some(dir) = &settings.snapshot_dir {
+            let there = dir.ancestors().find(|dir| dir.exists());
+            there.map_or(Ok(()), |there| check_dir(dir, there))?;
+        }
+        Plan::new(&WatchSettings { snapshot_dir: None, ..settings.clone() }).map(|_| ())
+    }
+
     /// The process of COMMAND is the target, unless the user named one.
     pub fn target_command(&mut self, pid: Pid) {
         for tracker in &mut self.ebpf.trackers {
@@ -346,12 +355,20 @@ fn origin_kinds(settings: &WatchSettings) -> Vec<OriginKind> {
 
 /// Makes the directory for snapshots, or says why that will not do. Finding that out at the first late response would be late.
 fn prepare_dir(dir: &Path) -> Result<(), Failure> {
-    let refuse = |why: &dyn std::fmt::Display| {
-        Failure::Usage(format!("cannot save snapshots in {} (--snapshot-dir): {why}", dir.display()))
-    };
-    if dir.exists() && !dir.is_dir() {
-        return Err(refuse(&"not a directory; name another one"));
+    if !dir.exists() {
+        fs::create_dir_all(dir).map_err(|error| refused_dir(dir, &error))?;
     }
-    fs::create_dir_all(dir).map_err(|error| refuse(&error))?;
-    access(dir, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| refuse(&error.desc()))
+    check_dir(dir, dir)
+}
+
+fn refused_dir(dir: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::Usage(format!("cannot save snapshots in {} (--snapshot-dir): {why}", dir.display()))
+}
+
+/// `there`: what of the path there is.
+fn check_dir(dir: &Path, there: &Path) -> Result<(), Failure> {
+    if !there.is_dir() {
+        return Err(refused_dir(dir, &format!("{} is not a directory; name another one", there.display())));
+    }
+    access(there, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| refused_dir(dir, &error.desc()))
 }

@@ -5,6 +5,7 @@ mod actions;
 mod blame;
 mod blocks;
 mod chains;
+mod config;
 mod cycles;
 mod earlier;
 mod ends;
