@@ -29,9 +29,10 @@ struct {
 	__u64 worst_ns[RTS_INSTANCES];
 } records SEC(".data.records");
 
-/* What ended, in one argument: five are what a BPF function can have. */
+/* What ended, in one argument: five are what a BPF function can have. Small: it is on the stack below judge(), and Linux 6.1 has 512 bytes for all. */
 struct ended {
-	__u8 tracker, targets, end, pad;
+	__u8 tracker, targets, end;
+	__u8 stack_skip; /* frames of ours */
 	__u32 cpu;
 	/* Of a system call or a lock; NULL for all others. Not the values themselves: a program has 512 bytes of stack. */
 	const __u64 *values;
@@ -40,13 +41,47 @@ struct ended {
 	const struct rts_request *request;
 	/* Where in the kernel it ends is of interest: the context of this program. Only a report pays for the walk up the stack. */
 	void *stack_of;
-	__u64 stack_skip; /* frames of ours */
-	/* Of RTS_TRACKER_PAIR: what the two events said, RTS_PAIR_BYTES each; else NULL. */
-	const __u8 *records[2];
+	/* Of RTS_TRACKER_PAIR: what the two events said; else NULL. */
+	const __u8 (*records)[RTS_PAIR_BYTES];
 };
 
 /* Detections may interrupt each other: a system call's returns with interrupts on. So deep at most, and so many slots stay free. */
 #define REPORTS_AT_ONCE 4
+
+/* Several CPUs may break a record at once: one that has lost so often against others leaves it at theirs, though its own may be worse. */
+#define RECORD_TRIES 4
+
+/* Whether this is worse than all that the instance has reported; the worst of them becomes the limit that is reported. */
+static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u64 *limit_ns)
+{
+	/* ORDER: none; a number that stands for itself. */
+	__u64 known_ns = *(volatile __u64 *)&records.worst_ns[instance];
+
+	if (duration_ns <= known_ns)
+		return false;
+	if (known_ns > *limit_ns)
+		*limit_ns = known_ns;
+	return true;
+}
+
+/* It has been reported: from now on it is the limit. Not before that, or a report that finds no place would keep the next one from coming. */
+static __always_inline void raise_record(__u32 instance, __u64 duration_ns)
+{
+	__u64 *worst_ns = &records.worst_ns[instance];
+	/* ORDER: none; a guess, which the compare-and-swap checks. */
+	__u64 known_ns = *(volatile __u64 *)worst_ns, found_ns;
+
+#pragma unroll
+	for (int try = 0; try < RECORD_TRIES; try++) {
+		if (duration_ns <= known_ns)
+			return;
+		/* ORDER: none; a number that stands for itself. */
+		found_ns = __sync_val_compare_and_swap(worst_ns, known_ns, duration_ns);
+		if (found_ns == known_ns)
+			return;
+		known_ns = found_ns;
+	}
+}
 
 /*
  * The full report of a detection, for user space, which polls late_head. One that interrupts another ends before that one goes on: the
@@ -71,6 +106,9 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	}
 	/* ORDER: none but that of one CPU, with what interrupts it. */
 	position = __sync_fetch_and_add(&control->late_reserved, 1);
+	/* Here, where little else is kept: judge() is as deep as the stack of Linux 6.1 allows. */
+	if (config.instances[instance].records && ended->end != RTS_END_REWOKEN)
+		raise_record(instance, chain->last_ns - chain->origin_ns);
 	late = &ring->slots[position & (RTS_LATE_SLOTS - 1)];
 	late->end_ns = chain->last_ns;
 	late->threshold_ns = limit_ns;
@@ -93,7 +131,7 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 		__builtin_memset(late->values, 0, sizeof(late->values));
 	if (ended->stack_of)
 		bpf_get_stack(ended->stack_of, late->values, sizeof(late->values), ended->stack_skip);
-	if (ended->records[0] && ended->records[1]) {
+	if (ended->records) {
 		__builtin_memcpy(late->records[0], ended->records[0], RTS_PAIR_BYTES);
 		__builtin_memcpy(late->records[1], ended->records[1], RTS_PAIR_BYTES);
 	}
@@ -138,41 +176,6 @@ static __always_inline void count_for_thread(struct rts_stats *s, __u32 tid, __u
 		__sync_fetch_and_add(&count->seen, 1);
 	else
 		count->seen++;
-}
-
-/* Several CPUs may break a record at once: one that has lost so often against others leaves it at theirs, though its own may be worse. */
-#define RECORD_TRIES 4
-
-/* Whether this is worse than all that the instance has reported; the worst of them becomes the limit that is reported. */
-static __always_inline bool breaks_record(__u32 instance, __u64 duration_ns, __u64 *limit_ns)
-{
-	/* ORDER: none; a number that stands for itself. */
-	__u64 known_ns = *(volatile __u64 *)&records.worst_ns[instance];
-
-	if (duration_ns <= known_ns)
-		return false;
-	if (known_ns > *limit_ns)
-		*limit_ns = known_ns;
-	return true;
-}
-
-/* It has been reported: from now on it is the limit. Not before that, or a report that finds no place would keep the next one from coming. */
-static __always_inline void raise_record(__u32 instance, __u64 duration_ns)
-{
-	__u64 *worst_ns = &records.worst_ns[instance];
-	/* ORDER: none; a guess, which the compare-and-swap checks. */
-	__u64 known_ns = *(volatile __u64 *)worst_ns, found_ns;
-
-#pragma unroll
-	for (int try = 0; try < RECORD_TRIES; try++) {
-		if (duration_ns <= known_ns)
-			return;
-		/* ORDER: none; a number that stands for itself. */
-		found_ns = __sync_val_compare_and_swap(worst_ns, known_ns, duration_ns);
-		if (found_ns == known_ns)
-			return;
-		known_ns = found_ns;
-	}
 }
 
 /* Of what kind an operation is: which call, which request, with what it began. */
@@ -255,7 +258,6 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 	__u32 bucket = histogram_bucket(duration_ns);
 	__u32 tid = ended->request ? ended->request->tid : (__u32)task->pid;
 	__u64 sequence, generation;
-	bool raises;
 
 	if (!s)
 		return 0;
@@ -274,15 +276,12 @@ static __always_inline int judge(struct here *here, struct rts_chain *chain, str
 		count_by_key(here, s, chain, task, ended, instance);
 	if (duration_ns <= limit_ns)
 		return 0;
-	/* What the end of a response that was woken again may hide is decided in user space, and must not become the limit here. */
-	raises = of->records && ended->end != RTS_END_REWOKEN;
-	if (raises && !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
+	if (of->records && ended->end != RTS_END_REWOKEN &&
+	    !breaks_record(instance & (RTS_INSTANCES - 1), duration_ns, &limit_ns))
 		return 0;
 	s->late++;
 	generation = of->snapshot ? claim_trigger(here, s, tid) : 0;
 	sequence = report(here, chain, task, ended, instance & (RTS_INSTANCES - 1), limit_ns, generation);
-	if (raises && sequence)
-		raise_record(instance & (RTS_INSTANCES - 1), duration_ns);
 	RECORD(here, RTS_LATE_RESPONSE, rts_late_response, 0, {
 		r->origin_ns = chain->origin_ns;
 		r->response_ns = duration_ns;
@@ -314,12 +313,11 @@ struct detection {
 	struct rts_chain *chain;
 	struct task_struct *task;
 	const struct ended *ended;
-	__u8 instances;
 };
 
 static int judge_one(__u32 instance, struct detection *detection)
 {
-	if (detection->instances >> (instance & (RTS_INSTANCES - 1)) & 1)
+	if (detection->ended->targets >> (instance & (RTS_INSTANCES - 1)) & 1)
 		judge(detection->here, detection->chain, detection->task, detection->ended, instance);
 	return 0;
 }
@@ -330,16 +328,16 @@ static int judge_one(__u32 instance, struct detection *detection)
  * since it knows the mask, and that of Linux 7.2 goes further into loops.
  */
 static __always_inline void detect_ended(struct here *here, struct rts_chain *chain, struct task_struct *task,
-					 __u8 tracker, const struct ended *ended)
+					 __u8 tracker, struct ended *ended)
 {
 	struct detection detection = { .here = here,
 				       .chain = chain,
 				       .task = task,
-				       .ended = ended,
-				       .instances = config.of_tracker[tracker] & ended->targets };
+				       .ended = ended };
 
+	ended->targets &= config.of_tracker[tracker];
 	if (has_three_bits(config.of_tracker[tracker])) {
-		if (detection.instances)
+		if (ended->targets)
 			bpf_loop(RTS_INSTANCES, judge_one, &detection, 0);
 		return;
 	}

@@ -31,7 +31,7 @@ struct pair_scratch {
 	struct rts_pair earlier; /* with the same key, which is given up */
 	struct pair_key key;
 	__u64 values[RTS_LATE_VALUES];
-	__u8 record[RTS_PAIR_BYTES];
+	__u8 records[2][RTS_PAIR_BYTES]; /* of the two events of a report */
 	struct rts_chain chain;
 };
 
@@ -185,15 +185,15 @@ static __always_inline void pair_on_end(void *ctx, struct here *here)
 
 	if (!scratch || !pair_take(here, scratch, instances) || !instances)
 		return;
-	bpf_probe_read_kernel(scratch->record, config.pair[PAIR_END].bytes, ctx);
+	__builtin_memcpy(scratch->records[PAIR_BEGIN], scratch->began.record, RTS_PAIR_BYTES);
+	bpf_probe_read_kernel(scratch->records[PAIR_END], config.pair[PAIR_END].bytes, ctx);
 	begin(&scratch->chain, RTS_ORIGIN_EVENT, scratch->began.tid, scratch->began.cpu, scratch->began.begin_ns);
 	push(here, &scratch->chain, RTS_STEP_INTERVAL, task->pid, now(here));
 	scratch->values[RTS_PAIR_VALUE_PID] = scratch->began.pid;
 	__builtin_memcpy(&scratch->values[RTS_PAIR_VALUE_COMM], scratch->began.comm, sizeof(scratch->began.comm));
 	__builtin_memcpy(&scratch->values[RTS_PAIR_VALUE_KEY], scratch->key.parts, sizeof(scratch->key.parts));
 	ended.values = scratch->values;
-	ended.records[PAIR_BEGIN] = scratch->began.record;
-	ended.records[PAIR_END] = scratch->record;
+	ended.records = scratch->records;
 	ended.targets = instances;
 	ended.cpu = here->cpu;
 	detect_ended(here, &scratch->chain, task, RTS_TRACKER_PAIR, &ended);
