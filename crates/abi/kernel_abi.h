@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 11
+#define RTS_ABI_VERSION 12
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -431,6 +431,7 @@ struct rts_config {
 	rts_u64 post_ns;     /* how long recording goes on after a detection */
 	rts_u64 rate_ns;     /* least time between two snapshots */
 	rts_u64 sample_ns;   /* RTS_TRACKER_IRQOFF: the time between two samples; else 0 */
+	rts_u64 while_ns;    /* only tasks are recorded of which something is under way for longer than this; 0: all are */
 	rts_u32 set_mask;    /* number of task sets - 1 */
 	rts_u32 own_pid;     /* the process whose system calls are left out: rtscope itself; 0: none */
 	rts_u16 stream;	     /* a reader empties the rings: full means lost; else they are written in a circle */

@@ -77,6 +77,8 @@ pub struct StreamConfig {
     pub calls: Vec<(usize, u8)>,
     /// Our own process's calls are recorded, too.
     pub with_self: bool,
+    /// Only what is of tasks in which something that a tracker follows has been under way for longer than this; 0: all.
+    pub while_ns: u64,
 }
 
 /// When a late response becomes a snapshot.
@@ -671,6 +673,7 @@ fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
         }
         if let Some(stream) = &recorder.stream {
             values.stream = 1;
+            values.while_ns = stream.while_ns;
             values.without_nmi = u16::from(!config.only.is_empty() && !config.only.contains(&NMI_PROGRAM));
             values.own_pid = if stream.with_self { 0 } else { std::process::id() };
             for (syscall, wanted) in &stream.calls {

@@ -31,7 +31,7 @@ pub use ebpf::{
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};
-pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs};
+pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs, tracker_programs};
 pub use spin::{Spin, SpinKind};
 pub use symbols::KernelSymbols;
 pub use tasks::{kernel_stack, proc_comm, task_life};

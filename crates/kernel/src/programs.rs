@@ -2,6 +2,7 @@
 //! The eBPF programs: those of the built-in events, which the table in `rtscope-event` has, and all others.
 
 pub use rtscope_event::ProgramSpec;
+use rtscope_event::Tracker;
 use std::sync::LazyLock;
 
 /// The eBPF programs of all built-in events.
@@ -46,6 +47,19 @@ pub(crate) fn is_for_calls(name: &str) -> bool {
 /// Whether it is loaded only for trackers of locks.
 pub(crate) fn is_for_locks(name: &str) -> bool {
     name == "lock_wait_begins" || name == "lock_wait_ends"
+}
+
+/// The eBPF programs that a tracker of intervals needs, beside those of a stream.
+#[must_use]
+pub fn tracker_programs(tracker: Tracker) -> Vec<&'static str> {
+    let tasks = ["sched_switch", "sched_waking", "sched_wakeup_new", "sched_process_fork"];
+    let names = ["sched_process_exec", "sched_process_exit", "task_rename"];
+    let own: &[&str] = match tracker {
+        Tracker::Syscall => &["call_begins", "call_returns"],
+        Tracker::Lock => &["lock_wait_begins", "lock_wait_ends"],
+        _ => &[],
+    };
+    [&tasks[..], &names, own].concat()
 }
 
 /// Whether it is loaded only for trackers of block requests.

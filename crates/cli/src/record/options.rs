@@ -4,6 +4,7 @@
 use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
+use rtscope_event::Tracker;
 use rtscope_session::record::{
     self, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES, RecordSettings,
     RingSettings, SnapshotCause,
@@ -36,6 +37,8 @@ pub const EXAMPLES: &str = help!(
       The same of the kernel, too, on one clock: late/1 has what was before cyclictest stopped.
   rtscope record -k 'sched:*' -u '*' --max-size 2G -o trace/
       For days: the trace takes at most 2 GiB and has the newest events.
+  rtscope record --while 'offcpu>50ms' --duration 10min -o trace/
+      Of each task only what it does after more than 50 ms off a CPU: how it comes to go on.
   rtscope record --recover trace/
       Finish the trace of a recording that was killed.
 
@@ -147,6 +150,11 @@ pub struct RecordOptions {
     /// Only events of these CPUs (0,2-3)
     #[arg(long, value_name = "LIST")]
     pub cpu: Option<String>,
+    /// Only events of tasks in which something of this tracker has been under way for longer than this time: a system call
+    /// (syscall>10ms; not those that wait on purpose), time off the CPU (offcpu>50ms), a wait for a lock (lock>1ms), or
+    /// from a wakeup until a CPU is there (wakeup>1ms). Tested in the kernel at each event; only events that eBPF records
+    #[arg(long = "while", value_name = "TRACKER>TIME", conflicts_with_all = ["user", "flight_recorder", "recover"])]
+    pub only_while: Option<WhileArg>,
     /// Size of each CPU's buffer, for each of the two recorders [default: 8M]
     #[arg(long, value_name = "SIZE")]
     pub buffer: Option<Bytes>,
@@ -195,6 +203,31 @@ fn share(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|share| (0.0..=1.0).contains(share))
         .ok_or_else(|| format!("'{text}' is not a part; write 1%"))
+}
+
+/// `syscall>10ms`: for which tasks events are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WhileArg {
+    tracker: Tracker,
+    time_ns: u64,
+}
+
+impl std::str::FromStr for WhileArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WhileArg, String> {
+        let trackers = [Tracker::Syscall, Tracker::Offcpu, Tracker::Lock, Tracker::Wakeup];
+        let parts = text.split_once('>').map(|(name, time)| (name.trim(), time.trim()));
+        let tracker = parts.and_then(|(name, _)| trackers.into_iter().find(|tracker| tracker.name() == name));
+        let (Some(tracker), Some((_, time))) = (tracker, parts) else {
+            let names = trackers.map(Tracker::name).join(", ");
+            return Err(format!("'{text}' is not one of {names}, with '>' and a time; write 'syscall>10ms'"));
+        };
+        match time.parse::<DurationNs>()?.0 {
+            0 => Err("the time has to be longer than 0".to_string()),
+            time_ns => Ok(WhileArg { tracker, time_ns }),
+        }
+    }
 }
 
 /// Levels of events, by their numbers.
@@ -306,6 +339,7 @@ impl RecordOptions {
             buffer_bytes: self.buffer.map_or(KERNEL_BUFFER_BYTES, |buffer| buffer.0),
             with_self: self.with_self,
             by_ftrace: self.by == RecorderArg::Ftrace,
+            only_while: self.only_while.map(|only| (only.tracker, only.time_ns)),
             convert_after: self.convert_after,
         }
     }

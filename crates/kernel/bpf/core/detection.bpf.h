@@ -335,6 +335,9 @@ static __always_inline void detect_ended(struct here *here, struct rts_chain *ch
 				       .task = task,
 				       .ended = ended };
 
+	/* Then what is under way chooses what is recorded; what has ended is of no interest, and its report would be too deep for Linux 6.1's stack. */
+	if (config.while_ns)
+		return;
 	ended->targets &= config.of_tracker[tracker];
 	if (has_three_bits(config.of_tracker[tracker])) {
 		if (ended->targets)

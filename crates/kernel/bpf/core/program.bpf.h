@@ -47,6 +47,7 @@ struct here {
 	__u32 cpu;
 	__u64 now_ns; /* 0: not read yet; see now() */
 	bool alone;   /* interrupts are off for sure: see advance() */
+	__u32 about;  /* config.while_ns: the tid of the task that it is about, beside the current one; 0: none */
 	struct rts_cpu_control *control;
 };
 
@@ -90,6 +91,8 @@ static __always_inline bool enter(struct here *here)
 	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
 	here->now_ns = config.record ? bpf_ktime_get_ns() : 0;
 	here->alone = false;
+	if (config.while_ns)
+		here->about = 0;
 	return here->control != NULL;
 }
 

@@ -119,6 +119,33 @@ static __always_inline struct rts_record *reserve_in(struct here *here, __u32 ba
 	return record;
 }
 
+/*
+ * Stateful tracing (config.while_ns): only events are recorded of a task of which something that a tracker of intervals follows has been under way
+ * for longer than that: of the current task, and of the one that the event is about. That is asked of the tracker's table at each event, so nothing
+ * has to be switched when the time comes; where nobody asked for it, the verifier removes all of it. Defined in trackers/while.bpf.h.
+ *
+ * Tasks that come, go and change their names are always recorded, or the trace would have no names.
+ */
+static __noinline bool is_recorded_while(__u32 about, __u64 time_ns);
+
+static __always_inline bool is_left_out(struct here *here, __u32 type)
+{
+	if (!config.while_ns || type == RTS_PROCESS_FORK || type == RTS_PROCESS_EXEC || type == RTS_PROCESS_EXIT ||
+	    type == RTS_TASK_RENAME)
+		return false;
+	/* Nothing is reported then (detect_ended()). What is asked from within trackers would count for the depth of the stack, which Linux 6.1 limits. */
+	if (type == RTS_LATE_RESPONSE)
+		return false;
+	return !is_recorded_while(here->about, now(here));
+}
+
+/* The event is about this task, beside the current one. */
+static __always_inline void about(struct here *here, const struct task_struct *task)
+{
+	if (config.while_ns && (__u32)task->tgid != config.own_pid)
+		here->about = task->pid;
+}
+
 #define STATE_BITS(state) ((__u64)(state) << 16)
 
 /*
@@ -155,6 +182,8 @@ static __always_inline void *reserve(struct here *here, __u32 size, __u32 type, 
 	struct rts_record *record;
 	__u32 bank;
 
+	if (is_left_out(here, type))
+		return NULL;
 	if (config.stream)
 		return reserve_streamed(here, size, type, open);
 	if (now(here) >= trigger.stop_at_ns)

@@ -98,6 +98,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (!enter(&here))
 		return 0;
 	here.alone = true;
+	about(&here, next);
 	RECORD(&here, RTS_SCHED_SWITCH, rts_sched_switch,
 	       (preempt ? RTS_SWITCH_PREEMPT : 0) | (is_kthread(prev) ? RTS_SWITCH_PREV_KTHREAD : 0) |
 		       (is_kthread(next) ? RTS_SWITCH_NEXT_KTHREAD : 0) | wait << RTS_WAIT_SHIFT,
@@ -139,6 +140,7 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 		return 0;
 	/* Another task is woken under its pi_lock, taken with interrupts off; the current one is not. */
 	here.alone = p != bpf_get_current_task_btf();
+	about(&here, p);
 	RECORD_WAKING(&here, RTS_SCHED_WAKING, p, task_cpu(p), wait);
 	if (config.track)
 		track_waking(&here, p, wait);
@@ -152,6 +154,7 @@ int BPF_PROG(sched_wakeup_new, struct task_struct *p)
 
 	if (!enter(&here))
 		return 0;
+	about(&here, p);
 	RECORD_WAKING(&here, RTS_SCHED_WAKEUP_NEW, p, task_cpu(p), RTS_WAIT_NONE);
 	if (config.track)
 		track_waking(&here, p, RTS_WAIT_NONE);
@@ -165,6 +168,7 @@ int BPF_PROG(sched_migrate_task, struct task_struct *p, int dest_cpu)
 
 	if (!enter(&here))
 		return 0;
+	about(&here, p);
 	RECORD(&here, RTS_SCHED_MIGRATE_TASK, rts_sched_migrate_task, 0, {
 		r->tid = p->pid;
 		r->prio = p->prio;
@@ -182,6 +186,7 @@ int BPF_PROG(sched_pi_setprio, struct task_struct *task, struct task_struct *pi_
 
 	if (!enter(&here))
 		return 0;
+	about(&here, task);
 	RECORD(&here, RTS_SCHED_PI_SETPRIO, rts_sched_pi_setprio, 0, {
 		int prio = task->normal_prio;
 

@@ -16,5 +16,6 @@
 #include "trackers/response/tasks.bpf.h"
 #include "trackers/response/waking.bpf.h"
 #include "trackers/response/work.bpf.h"
+#include "trackers/while.bpf.h"
 
 #endif

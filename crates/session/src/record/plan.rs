@@ -9,7 +9,7 @@ use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::{Patterns, glob};
 use rtscope_kernel::syscalls::{are_not_preempted, path_syscall, replaces_memory, syscall_number};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
-use rtscope_kernel::{PROGRAMS, ProgramSpec, caps};
+use rtscope_kernel::{PROGRAMS, ProgramSpec, caps, tracker_programs};
 use std::collections::BTreeSet;
 
 /// The subsystem of system calls' tracepoints.
@@ -111,6 +111,7 @@ impl Plan {
             }
         }
         plan.check_tracefs(tracefs)?;
+        plan.check_while(settings)?;
         plan.choose_paths(settings, tracefs)?;
         Ok(plan)
     }
@@ -136,7 +137,8 @@ impl Plan {
         let is_filtered = self.filters.iter().any(|filter| is_switch(&filter.event));
         let of_all_tasks = settings.tids.is_empty() && !settings.only_command && settings.comm.is_none();
         let by_ftrace = of_all_tasks && !is_filtered && self.ftrace.iter().any(is_switch);
-        by_ftrace || self.built_in.iter().any(|spec| spec.name == "sched_switch")
+        settings.only_while.is_none()
+            && (by_ftrace || self.built_in.iter().any(|spec| spec.name == "sched_switch"))
     }
 
     /// Which arguments are texts: pointers to characters that are not data of a given length.
@@ -181,6 +183,29 @@ impl Plan {
             }
         }
         all
+    }
+
+    /// Which tasks are recorded is decided by eBPF, for its own events.
+    fn check_while(&mut self, settings: &KernelSettings) -> Result<(), Failure> {
+        let Some((tracker, _)) = settings.only_while else { return Ok(()) };
+        let refuse = |why: String| Err(Failure::Usage(format!("--while: {why}")));
+        if let Some(why) = &self.without_ebpf {
+            return refuse(format!("eBPF decides what is recorded, and records nothing here: {why}"));
+        }
+        if let Some(event) = self.ftrace.first() {
+            return refuse(format!(
+                "eBPF decides what is recorded, and {}:{} is recorded by ftrace here (rtscope list -k says which recorder takes each); leave it out",
+                event.system, event.name
+            ));
+        }
+        let needed = tracker_programs(tracker);
+        let is_missing = |spec: &&ProgramSpec| {
+            needed.contains(&spec.name) && !self.built_in.iter().any(|there| there.name == spec.name)
+        };
+        let missing: Vec<&'static ProgramSpec> = PROGRAMS.iter().filter(is_missing).collect();
+        // What the tracker needs is recorded, too: of the tasks concerned it says what they waited for.
+        self.built_in.extend(missing.into_iter().filter(|spec| spec.interrupts_off));
+        Ok(())
     }
 
     fn check_tracefs(&self, tracefs: Option<&Tracefs>) -> Result<(), Failure> {

@@ -10,15 +10,16 @@ use super::plan::{Call, Plan, Scope};
 use super::ring::DiskLimit;
 use super::settings::KernelSettings;
 use crate::command::Child;
+use crate::watch::calls;
 use crate::{Failure, Observer};
 use rtscope_abi as abi;
 use rtscope_ctf::RingTrace;
-use rtscope_event::{CpuId, LossCause, MonotonicNs, counted};
-use rtscope_flight::monotonic_now;
+use rtscope_event::{CpuId, LossCause, MonotonicNs, Tracker, counted};
+use rtscope_flight::{TrackerStats, monotonic_now};
 use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
 use rtscope_kernel::{
-    EbpfConfig, EbpfPrograms, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig, caps,
-    interrupts, stream_programs,
+    EbpfConfig, EbpfPrograms, Follows, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig,
+    Target, TrackerConfig, caps, interrupts, stream_programs, tracker_programs,
 };
 use rtscope_ring::{Controls, StreamReader};
 use rtscope_store::description::{
@@ -63,6 +64,8 @@ struct Ebpf {
     /// Each CPU's buffer.
     bank_bytes: usize,
     misses_before: Vec<(String, Option<u64>)>,
+    /// With `--while`: what the tracker counts.
+    followed: Option<Memory>,
     /// Behind its mappings: see [`EbpfPrograms`].
     programs: EbpfPrograms,
 }
@@ -87,7 +90,7 @@ impl Recording {
             Some(tracefs) => Some(set_up_ftrace(setup, tracefs)?),
             None => None,
         };
-        let config = ebpf_config(settings, plan);
+        let config = ebpf_config(settings, plan)?;
         let mut ebpf = match config.as_ref().map(|config| set_up_ebpf(config, plan)) {
             Some(Err(failure)) if !records_by_ebpf(plan) => {
                 setup.observer.note(&format!(
@@ -234,6 +237,22 @@ impl Ebpf {
                 });
             }
         }
+        if let Some(stats) = self.followed.as_ref().map(|memory| TrackerStats::read(memory, 0)) {
+            // Of a task that has no place, or was given up, it is not known what is under way.
+            for (cause, count) in
+                [(LossCause::TableFull, stats.untracked), (LossCause::EntryBusy, stats.raced)]
+            {
+                if count > 0 {
+                    losses.push(EndLoss {
+                        source: Source::Ebpf,
+                        cpu: None,
+                        cause,
+                        event: None,
+                        count: Some(count),
+                    });
+                }
+            }
+        }
         // Not those of programs that are there for the names of tasks, or for paths: what they miss is shown as "?".
         let helps = |name: &str| {
             let spec = PROGRAMS.iter().find(|spec| spec.name == name);
@@ -349,10 +368,10 @@ pub(crate) fn names_tasks(spec: &ProgramSpec) -> bool {
     matches!(spec.name, "sched_process_fork" | "task_rename" | "sched_process_exit")
 }
 
-fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Option<EbpfConfig> {
+fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Result<Option<EbpfConfig>, Failure> {
     let records = records_by_ebpf(plan);
     if !records && (settings.by_ftrace || caps::stream_missing().is_some()) {
-        return None;
+        return Ok(None);
     }
     let mut programs = plan.built_in.clone();
     programs.extend(PROGRAMS.iter().filter(|spec| names_tasks(spec)));
@@ -360,15 +379,47 @@ fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Option<EbpfConfig> {
         paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
         calls: plan.calls.iter().map(|call| (usize::from(call.number), call.wanted)).collect(),
         with_self: settings.with_self,
+        while_ns: settings.only_while.map_or(0, |(_, while_ns)| while_ns),
     };
-    Some(EbpfConfig {
+    let mut only = stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty()));
+    let trackers = settings.only_while.map(|(tracker, _)| pending_tracker(tracker)).transpose()?;
+    if let Some((tracker, _)) = settings.only_while {
+        only.extend(tracker_programs(tracker));
+        only.sort_unstable();
+        only.dedup();
+    }
+    Ok(Some(EbpfConfig {
         recorder: Some(RecorderConfig {
             bank_bytes: if records { settings.buffer_bytes } else { NAMES_BYTES },
             snapshot: None,
             stream: Some(stream),
         }),
-        only: stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty())),
-        ..EbpfConfig::default()
+        only,
+        trackers: trackers.into_iter().collect(),
+    }))
+}
+
+/// Follows what is under way in all tasks, and reports nothing.
+fn pending_tracker(tracker: Tracker) -> Result<TrackerConfig, Failure> {
+    let follows = match tracker {
+        Tracker::Wakeup => Follows::Wakeups,
+        Tracker::Offcpu => Follows::OffCpu,
+        Tracker::Lock => Follows::Locks,
+        Tracker::Syscall => Follows::Syscalls(calls::chosen(&[])?),
+        other => {
+            return Err(Failure::Usage(format!(
+                "--while {}: of this it is not known which task it delays; take syscall, offcpu, lock or wakeup",
+                other.name()
+            )));
+        }
+    };
+    Ok(TrackerConfig {
+        target: Target::default(),
+        threshold_ns: u64::MAX,
+        snapshot: false,
+        records: false,
+        follows,
+        counted_by: None,
     })
 }
 
@@ -380,7 +431,9 @@ fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failu
     let misses_before = programs.recursion_misses();
     let (asked, calls) = (plan.built_in.clone(), !plan.calls.is_empty());
     let bank_bytes = config.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes);
-    Ok((Ebpf { programs, controls, asked, calls, bank_bytes, misses_before }, memory))
+    // A second mapping, for its counters: the first one is taken apart.
+    let followed = (!config.trackers.is_empty()).then(|| programs.memory(config)).transpose()?;
+    Ok((Ebpf { programs, controls, asked, calls, bank_bytes, misses_before, followed }, memory))
 }
 
 /// What a conversion needs to know.

@@ -3,6 +3,7 @@
 
 pub use super::choice::ProcessChoice;
 use crate::command::CommandOutput;
+use rtscope_event::Tracker;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -96,6 +97,8 @@ pub struct KernelSettings {
     pub with_self: bool,
     /// Without eBPF.
     pub by_ftrace: bool,
+    /// Only of tasks in which something of this tracker has been under way for longer than this.
+    pub only_while: Option<(Tracker, u64)>,
     /// The trace is made when the recording is over, so that nothing but recording happens before.
     pub convert_after: bool,
 }
@@ -114,6 +117,7 @@ impl Default for KernelSettings {
             buffer_bytes: KERNEL_BUFFER_BYTES,
             with_self: false,
             by_ftrace: false,
+            only_while: None,
             convert_after: false,
         }
     }

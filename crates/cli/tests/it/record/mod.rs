@@ -11,3 +11,4 @@ mod lttng;
 mod misses;
 mod oracles;
 mod resolve;
+mod stateful;
