@@ -428,13 +428,13 @@ struct rts_instance {
 struct rts_config {
 	rts_u64 bank_size; /* bytes, a power of two */
 	rts_u32 bank_shift, sub_buffer_shift;
-	rts_u64 post_ns;     /* how long recording goes on after a detection */
-	rts_u64 rate_ns;     /* least time between two snapshots */
-	rts_u64 sample_ns;   /* RTS_TRACKER_IRQOFF: the time between two samples; else 0 */
-	rts_u64 while_ns;    /* only tasks are recorded of which something is under way for longer than this; 0: all are */
-	rts_u32 set_mask;    /* number of task sets - 1 */
-	rts_u32 own_pid;     /* the process whose system calls are left out: rtscope itself; 0: none */
-	rts_u16 stream;	     /* a reader empties the rings: full means lost; else they are written in a circle */
+	rts_u64 post_ns;   /* how long recording goes on after a detection */
+	rts_u64 rate_ns;   /* least time between two snapshots */
+	rts_u64 sample_ns; /* RTS_TRACKER_IRQOFF: the time between two samples; else 0 */
+	rts_u64 while_ns; /* only tasks are recorded of which something is under way for longer than this; 0: all are */
+	rts_u32 set_mask; /* number of task sets - 1 */
+	rts_u32 own_pid;  /* the process whose system calls are left out: rtscope itself; 0: none */
+	rts_u16 stream;	  /* a reader empties the rings: full means lost; else they are written in a circle */
 	rts_u16 without_nmi; /* no loaded eBPF program runs in a non-maskable interrupt */
 	rts_u8 record;	     /* the flight recorder is on */
 	rts_u8 track;	     /* a tracker is on */

@@ -5,7 +5,8 @@ use crate::exit::{Failure, help};
 use crate::output::note;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{
-    Comparison, Condition, DamagedFile, Pattern, Selection, SharedTaskNames, Stage, TaskNames, TaskSpans, TraceSet,
+    Comparison, Condition, DamagedFile, Pattern, Selection, SharedTaskNames, Stage, TaskNames, TaskSpans,
+    TraceSet,
 };
 use rtscope_event::counted;
 use rtscope_session::units::DurationNs;
@@ -269,7 +270,8 @@ pub fn open(path: &Path) -> Result<TraceSet, Failure> {
                     "its recorder was killed; what it lost is not known, and rtscope record --recover {} completes it",
                     target.display()
                 ),
-                _ => "it is being recorded; what is there by now is read (--follow waits for what comes)".to_owned(),
+                _ => "it is being recorded; what is there by now is read (--follow waits for what comes)"
+                    .to_owned(),
             }
         ));
     }

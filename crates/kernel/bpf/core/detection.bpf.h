@@ -330,10 +330,7 @@ static int judge_one(__u32 instance, struct detection *detection)
 static __always_inline void detect_ended(struct here *here, struct rts_chain *chain, struct task_struct *task,
 					 __u8 tracker, struct ended *ended)
 {
-	struct detection detection = { .here = here,
-				       .chain = chain,
-				       .task = task,
-				       .ended = ended };
+	struct detection detection = { .here = here, .chain = chain, .task = task, .ended = ended };
 
 	/* Then what is under way chooses what is recorded; what has ended is of no interest, and its report would be too deep for Linux 6.1's stack. */
 	if (config.while_ns)

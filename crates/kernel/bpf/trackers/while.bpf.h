@@ -33,8 +33,10 @@ static __noinline bool is_recorded_while(__u32 about, __u64 time_ns)
 		__u32 tid = which == 0 ? about : (__u32)current->tgid == config.own_pid ? 0 : (__u32)current->pid;
 
 		if (tid && find_task(tid, &slot) &&
-		    (is_under_way(&slot, RTS_TRACKER_SYSCALL, time_ns) || is_under_way(&slot, RTS_TRACKER_OFFCPU, time_ns) ||
-		     is_under_way(&slot, RTS_TRACKER_LOCK, time_ns) || is_under_way(&slot, RTS_TRACKER_WAKEUP, time_ns)))
+		    (is_under_way(&slot, RTS_TRACKER_SYSCALL, time_ns) ||
+		     is_under_way(&slot, RTS_TRACKER_OFFCPU, time_ns) ||
+		     is_under_way(&slot, RTS_TRACKER_LOCK, time_ns) ||
+		     is_under_way(&slot, RTS_TRACKER_WAKEUP, time_ns)))
 			return true;
 	}
 	return false;

@@ -224,7 +224,10 @@ impl TraceStat {
             }
         }
         if self.stage == Stage::Abandoned {
-            lines.push("what its recorder had not written when it was killed: an unknown number of events".to_owned());
+            lines.push(
+                "what its recorder had not written when it was killed: an unknown number of events"
+                    .to_owned(),
+            );
         }
         for damage in &self.damaged {
             lines.push(format!(

@@ -39,7 +39,8 @@ impl Recorder {
 
     /// The events of these names, and how many switches the host has hidden.
     fn stop(mut self, names: &str) -> (Vec<Value>, u64) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT).expect("it runs");
+        kill(Pid::from_raw(i32::try_from(self.child.id()).expect("a pid_t")), Signal::SIGINT)
+            .expect("it runs");
         let mut notes = String::new();
         self.notes.read_to_string(&mut notes).expect("it is text");
         assert!(self.child.wait().expect("it ends").success(), "{notes}");

@@ -205,8 +205,8 @@ struct Running {
 
 impl Running {
     fn of(child: Child) -> Running {
-        // A pid_t of the kernel's.
-        let pid = Pid::from_raw(child.id().cast_signed());
+        // A pid_t of the kernel's: it fits.
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         Running { child, pid, end: command::end_of(pid) }
     }
 
