@@ -115,7 +115,7 @@ fn root_what_finds_no_cell_is_counted_and_said() {
     let dd = named(directory.path(), "dd", "hist-few");
     let mut command = rtscope();
     // 64 cells; the calls of one thread alone last so differently that they need more.
-    command.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "1", "--json", "--"]);
+    command.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "64", "--json", "--"]);
     command.args([&dd, "if=/dev/zero", "of=/dev/null", "bs=1", "count=300000", "status=none"]);
     let total = total(&mut command);
     let without = count(&total["losses"], "without_key");
@@ -124,7 +124,7 @@ fn root_what_finds_no_cell_is_counted_and_said() {
     assert_eq!(count(&total, "count"), keyed + without);
     assert!(count(&total, "count") >= perf.counted()[0]);
     let mut text = rtscope();
-    text.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "1", "--"]);
+    text.args(["hist", "syscall", "--calls", "*", "--by", "syscall", "--cells", "64", "--"]);
     text.args([&dd, "if=/dev/zero", "of=/dev/null", "bs=1", "count=300000", "status=none"]);
     let text = text.output().expect("it runs");
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
