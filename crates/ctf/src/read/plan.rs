@@ -272,7 +272,18 @@ impl Plan {
             Op::Float { bits, field, .. } if !is_wanted(*field) => Op::Skip((*bits).into()),
             other => other.clone(),
         });
-        Plan { ops: kept.collect(), tables: self.tables.clone(), ..Plan::default() }
+        let mut ops: Vec<Op> = kept.collect();
+        // Steps that others jump over or repeat must stay where they are.
+        if !ops.iter().any(|op| matches!(op, Op::Choose { .. } | Op::Jump(_) | Op::Loop { .. })) {
+            ops.dedup_by(|op, before| match (op, before) {
+                (Op::Skip(bits), Op::Skip(sum)) => {
+                    *sum = sum.saturating_add(*bits);
+                    true
+                }
+                _ => false,
+            });
+        }
+        Plan { ops, tables: self.tables.clone(), ..Plan::default() }
     }
 
     /// Alignment and size in bits, if they are the same for all events.

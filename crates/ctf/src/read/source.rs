@@ -34,7 +34,8 @@ pub fn read<R>(
     read_named(set, selection, &|_| true, wanted, body)
 }
 
-/// The same for events of few names: all other classes have no fields in the schema, which saves most of making it.
+/// The same for events of few names: all other classes have no fields in the schema, which saves most of making it, and streams that have
+/// none of them are not read.
 pub(super) fn read_named<R>(
     set: &TraceSet,
     selection: &Selection,
@@ -66,6 +67,10 @@ pub(super) fn read_named<R>(
             if !timed || !known.is_some_and(wanted) {
                 *verdict = Verdict::No;
             }
+        }
+        let class_of = |class: &u32| schema.classes.get(*class as usize);
+        if !places.iter().filter_map(class_of).any(|class| is_named(&class.name)) {
+            reading.segments.clear();
         }
     }
     let losses = losses(set, selection);

@@ -175,8 +175,11 @@ impl Namer<'_> {
 
     fn find(&mut self, event: &mut EventView<'_, '_>) -> Option<&KnownThread> {
         let said = self.who.said(event)?;
-        // All idle tasks are number 0, with names of their own.
-        let number = u64::from(said.tid).wrapping_add(said.cpu.unwrap_or(0).wrapping_mul(97));
+        // All idle tasks are number 0, with names of their own. The same thread's switches say its name and its system calls do not: each has
+        // a place, or they would take it from each other.
+        let number = u64::from(said.tid)
+            .wrapping_add(said.cpu.unwrap_or(0).wrapping_mul(97))
+            .wrapping_add(u64::from(said.comm.is_some()).wrapping_mul(131));
         let place = self.known.get_mut(number as usize % KNOWN)?;
         let is_it = place.as_ref().is_some_and(|known| {
             let (from, until) = known.span;
