@@ -240,7 +240,7 @@ impl<'s> Walk<'s> {
     /// Copies what is selected of the packet that the cursor has begun.
     fn packet(&mut self, cursor: &mut Cursor<'s>) -> Result<(), Failure> {
         let head = &cursor.packet;
-        let wants_cpu = self.job.selection.wants_cpu(head.cpu);
+        let wants_cpu = self.reading.wants_cpu(head.cpu);
         if !wants_cpu && !self.in_dump {
             return Ok(());
         }
@@ -316,7 +316,7 @@ impl<'s> Walk<'s> {
     /// The first packet behind the selected times: what was lost before it may have been lost within them.
     fn behind(&mut self, cursor: &Cursor<'s>) -> Result<(), Failure> {
         let Some(before) = self.before else { return Ok(()) };
-        let wants_cpu = self.job.selection.wants_cpu(cursor.packet.cpu);
+        let wants_cpu = self.reading.wants_cpu(cursor.packet.cpu);
         if !wants_cpu || before.end.is_none_or(|end| end > self.until) {
             return Ok(());
         }

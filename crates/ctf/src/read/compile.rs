@@ -242,7 +242,7 @@ impl<'s> Compiler<'s> {
             FieldClass::Text => {
                 self.align(8);
                 let field = self.name_field();
-                self.push(Op::Text(field));
+                self.push(if self.style.is_none() { Op::SkipText } else { Op::Text(field) });
                 self.lost(8);
             }
             FieldClass::Struct(class) => self.structure(class, depth + 1),

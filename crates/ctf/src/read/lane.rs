@@ -8,7 +8,7 @@ use super::judge::Judge;
 use super::packet::StreamPlans;
 use super::plan::Plan;
 use super::run::Visit;
-use super::select::{Selection, Verdict};
+use super::select::{Selection, Verdict, says_cpu_in_events};
 use super::set::{DamagedFile, Stream, TraceSet};
 
 /// Everything needed for reading a stream, made once.
@@ -21,13 +21,14 @@ pub(crate) struct StreamReader<'t> {
     /// What to do with each event class.
     pub(crate) verdicts: Vec<Verdict>,
     selection: &'t Selection,
+    says_cpu_in_events: bool,
 }
 
 impl<'t> StreamReader<'t> {
     pub(crate) fn new(set: &'t TraceSet, stream: &'t Stream, selection: &'t Selection) -> StreamReader<'t> {
         let verdicts = selection.verdicts(set, stream);
-        let clock = set.clock(stream).map(|clock| (clock, clock.base_ns()));
-        StreamReader { set, stream, segments: stream.segments.clone(), clock, verdicts, selection }
+        let segments = stream.segments.clone();
+        StreamReader { segments, ..StreamReader::resumed(set, stream, selection, verdicts) }
     }
 
     /// The same for a stream that grows, whose verdicts have been made before.
@@ -38,7 +39,13 @@ impl<'t> StreamReader<'t> {
         verdicts: Vec<Verdict>,
     ) -> StreamReader<'t> {
         let clock = set.clock(stream).map(|clock| (clock, clock.base_ns()));
-        StreamReader { set, stream, segments: Vec::new(), clock, verdicts, selection }
+        let says_cpu_in_events = set.stream_class(stream).is_some_and(says_cpu_in_events);
+        StreamReader { set, stream, segments: Vec::new(), clock, verdicts, selection, says_cpu_in_events }
+    }
+
+    /// Whether a packet of this CPU may have selected events. Where events say their CPU themselves, each is judged by that.
+    pub(crate) fn wants_cpu(&self, cpu: Option<u64>) -> bool {
+        self.says_cpu_in_events && cpu.is_none() || self.selection.wants_cpu(cpu)
     }
 
     /// Nanoseconds since the clock's origin; without a clock all events have the earliest time.
@@ -235,7 +242,7 @@ impl<'r> Lane<'r> {
 
     /// Continues where a cursor is.
     pub(crate) fn resume(&mut self, cursor: Cursor<'r>) {
-        self.wants_packet = self.reading.selection.wants_cpu(cursor.packet.cpu);
+        self.wants_packet = self.reading.wants_cpu(cursor.packet.cpu);
         self.packets = cursor.serial;
         self.in_packet = true;
         self.cursor = Some(cursor);
@@ -308,7 +315,7 @@ impl<'r> Lane<'r> {
         self.in_packet = cursor.next_packet()?;
         if self.in_packet {
             self.packets += 1;
-            self.wants_packet = self.reading.selection.wants_cpu(cursor.packet.cpu);
+            self.wants_packet = self.reading.wants_cpu(cursor.packet.cpu);
         }
         Ok(self.in_packet)
     }

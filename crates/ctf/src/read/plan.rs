@@ -132,6 +132,8 @@ pub(crate) enum Op {
     },
     /// NUL-terminated.
     Text(FieldIndex),
+    /// The same, passed over.
+    SkipText,
     /// Characters.
     Characters {
         count: Count,
@@ -270,6 +272,7 @@ impl Plan {
             }
             Op::Bytes(integer) | Op::Bits(integer) => Op::Skip(integer.bits.into()),
             Op::Float { bits, field, .. } if !is_wanted(*field) => Op::Skip((*bits).into()),
+            Op::Text(field) if !is_wanted(*field) => Op::SkipText,
             other => other.clone(),
         });
         let mut ops: Vec<Op> = kept.collect();

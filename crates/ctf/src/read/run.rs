@@ -248,6 +248,9 @@ impl<V: Visit> Runner<'_, V> {
                     let text = position.text()?;
                     self.visit.text(*field, text);
                 }
+                Op::SkipText => {
+                    position.text()?;
+                }
                 Op::Characters { count, field } => {
                     let text = position.take(self.count(*count)?)?;
                     let length = memchr::memchr(0, text).unwrap_or(text.len());

@@ -5,7 +5,7 @@
 //! not have becomes a constant, so that most unselected events are passed over undecoded.
 
 use super::class::EnvValue;
-use super::class::{EventClass, StreamClass};
+use super::class::{EventClass, StreamClass, StructClass, shown_name};
 use super::compile::picking_all;
 use super::condition::{Comparison, Condition, Test};
 use super::plan::{Field, Plan, Scope};
@@ -67,7 +67,9 @@ impl Selection {
         if !self.wants_name(&event.name) {
             return Verdict::No;
         }
-        if self.conditions.is_empty() {
+        let mut wanted = self.conditions.clone();
+        wanted.extend(self.cpus.as_ref().filter(|_| says_cpu_in_events(stream)).and_then(is_on));
+        if wanted.is_empty() {
             return Verdict::Yes;
         }
         let plan = picking_all(&[
@@ -77,8 +79,7 @@ impl Selection {
         ]);
         let packet = picking_all(&[(Scope::PacketContext, stream.packet_context.as_ref())]);
         let mut used = false;
-        let conditions: Vec<Condition<Place>> = self
-            .conditions
+        let conditions: Vec<Condition<Place>> = wanted
             .iter()
             .map(|condition| {
                 condition.map(&mut |name| {
@@ -95,11 +96,35 @@ impl Selection {
             let holds = conditions.iter().all(|condition| condition.holds(&mut |_| false));
             return if holds { Verdict::Yes } else { Verdict::No };
         }
-        let mut tests = self.conditions.iter().flat_map(Condition::tests);
+        let mut tests = wanted.iter().flat_map(Condition::tests);
         let is_growing = tests.any(|test| test.tasks.as_ref().is_some_and(|spans| spans.is_growing()));
         let host = origin.host.clone();
         Verdict::Ask(Box::new(FieldCondition { plan, packet, conditions, is_growing, host }))
     }
+}
+
+/// Whether events of these streams say their CPU themselves, as programs' do: a stream of theirs is not a CPU's.
+pub(super) fn says_cpu_in_events(stream: &StreamClass) -> bool {
+    let has = |class: &Option<StructClass>| {
+        class.iter().flat_map(|class| &class.fields).any(|(name, _)| shown_name(name) == "cpu_id")
+    };
+    has(&stream.event_context) && !has(&stream.packet_context)
+}
+
+/// The condition that such an event was on one of these CPUs.
+fn is_on(cpus: &BTreeSet<u64>) -> Option<Condition> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let is = |comparison, cpu: u64| Condition::any_of(&["context.cpu_id"], comparison, &cpu.to_string());
+    let conditions = ranges.into_iter().map(|(first, last)| {
+        Condition::And(Box::new(is(Comparison::AtLeast, first)), Box::new(is(Comparison::AtMost, last)))
+    });
+    conditions.reduce(Condition::or)
 }
 
 /// What the trace of a stream says of numbers in it.

@@ -236,6 +236,18 @@ impl TraceSet {
     /// A plan for showing an event after its header: see [`super::EventView::show`].
     #[must_use]
     pub fn event_plan(&self, stream: &Stream, event: usize, style: &dyn Style) -> Plan {
+        self.event_plan_without(stream, event, style, &|_, _| false)
+    }
+
+    /// The same without some fields of its scopes, by their names.
+    #[must_use]
+    pub fn event_plan_without(
+        &self,
+        stream: &Stream,
+        event: usize,
+        style: &dyn Style,
+        hidden: &dyn Fn(Scope, &str) -> bool,
+    ) -> Plan {
         let classes = self.stream_class(stream).zip(self.event_class(stream, event));
         let Some((stream, event)) = classes else { return Plan::default() };
         let scopes = [
@@ -243,7 +255,7 @@ impl TraceSet {
             (Scope::EventContext, event.context.as_ref()),
             (Scope::Fields, event.fields.as_ref()),
         ];
-        showing(&scopes, style, &|_, _| false)
+        showing(&scopes, style, hidden)
     }
 
     /// Which fields of an event's plan are priorities: their number, their path, and what is to be added to a value to get the kernel's.

@@ -394,7 +394,9 @@ impl Work for Gathering<'_> {
             batch.values.forget();
             return false;
         }
+        // A program whose C library does not tell its CPU says u32::MAX.
         let of_event = taking.cpu.and_then(|place| batch.values.current().integer(place)?.try_into().ok());
+        let of_event = of_event.filter(|cpu| *cpu != u32::MAX);
         let cpu = of_event.or_else(|| event.cpu.and_then(|cpu| u32::try_from(cpu).ok())).map(CpuId);
         let places = batch.values.last();
         batch.entries.push(Entry {

@@ -39,6 +39,9 @@ pub struct UserClass {
     pub origin: Arc<str>,
 }
 
+/// The largest context: three numbers, and a name of 15 bytes with its end.
+const CONTEXT_MAX: usize = 32;
+
 /// The context fields of each event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserContext {
@@ -433,20 +436,24 @@ impl UserStreamWriter {
     ) -> (u64, usize) {
         // The header of most recordings is compiled separately: its code is half as long.
         match (self.packets.header(), context) {
-            (Header::Compact, []) => self.run_with::<4, W>(most, &[], next),
-            (Header::Compact, context) => self.run_with::<4, W>(most, context, next),
-            (Header::Large, context) => self.run_with::<6, W>(most, context, next),
+            (Header::Compact, []) => self.run_with::<4, 0, W>(most, context, next),
+            (Header::Compact, context) => self.run_with::<4, CONTEXT_MAX, W>(most, context, next),
+            (Header::Large, context) => self.run_with::<6, CONTEXT_MAX, W>(most, context, next),
         }
     }
 
-    /// `HEAD`: bytes of an event's header, as of [`Header`].
+    /// `HEAD`: bytes of an event's header, as of [`Header`]. The context is copied as if it had `ROOM` bytes, whose rest the payload
+    /// overwrites: a copy of a size that the compiler knows takes a fraction of another.
     #[inline(always)]
-    fn run_with<const HEAD: usize, W: ExactSizeIterator<Item = u64>>(
+    fn run_with<const HEAD: usize, const ROOM: usize, W: ExactSizeIterator<Item = u64>>(
         &mut self,
         most: usize,
         context: &[u8],
         next: impl Fn(usize) -> Option<(PlainEvent<W>, usize)>,
     ) -> (u64, usize) {
+        let mut padded = [0; ROOM];
+        let Some(start) = padded.get_mut(..context.len()) else { return (0, 0) };
+        start.copy_from_slice(context);
         let header = if HEAD == 4 { Header::Compact } else { Header::Large };
         let (mut rest, mut clock) = self.packets.run(most);
         let room = rest.len();
@@ -456,7 +463,7 @@ impl UserStreamWriter {
             let (id, time) = (event.class, event.time.0);
             let is_near = time.wrapping_sub(clock) < 1 << header.time_bits();
             // A header is written as a whole word, whose rest the payload overwrites.
-            let need = 8 + context.len() + event.words.len() * 8;
+            let need = (8 + context.len() + event.words.len() * 8).max(HEAD + ROOM);
             let used = HEAD + context.len() + event.bytes;
             if id >= header.extended() || !is_near || rest.len() < need || used > need {
                 break;
@@ -466,7 +473,7 @@ impl UserStreamWriter {
                 Header::Large => u64::from(id) | time << 16,
             };
             rest[..8].copy_from_slice(&head.to_le_bytes());
-            rest[HEAD..HEAD + context.len()].copy_from_slice(context);
+            rest[HEAD..HEAD + ROOM].copy_from_slice(&padded);
             let payload = &mut rest[HEAD + context.len()..need];
             for (place, word) in payload.chunks_exact_mut(8).zip(event.words) {
                 place.copy_from_slice(&word.to_le_bytes());

@@ -137,6 +137,9 @@ pub enum Context {
 }
 
 impl Context {
+    /// What tells the events of threads apart.
+    pub const WHO: [Context; 4] = [Context::Pid, Context::Tid, Context::Comm, Context::Cpu];
+
     /// As the spool calls it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -176,7 +179,7 @@ impl Default for ProgramsSettings {
             level: 7,
             level_from: 0,
             processes: ProcessChoice::default(),
-            context: Vec::new(),
+            context: Context::WHO.to_vec(),
             buffer_bytes: None,
             blocking: false,
         }

@@ -132,7 +132,7 @@ impl WriteEvent for CsvWriter<'_> {
             number::signed(text, ns);
         }
         text.push(b',');
-        if let Some(cpu) = event.cpu {
+        if let Some(cpu) = event.cpu.or(thread.and_then(|thread| thread.cpu)) {
             number::decimal(text, cpu);
         }
         text.push(b',');

@@ -143,11 +143,12 @@ impl WriteEvent for JsonWriter<'_> {
             text.extend_from_slice(b",\"trace\":");
             number::decimal(text, trace);
         }
-        if let Some(cpu) = event.cpu {
+        let thread = self.namer.of(event);
+        if let Some(cpu) = event.cpu.or(thread.and_then(|thread| thread.cpu)) {
             text.extend_from_slice(b",\"cpu\":");
             number::decimal(text, cpu);
         }
-        if let Some(thread) = self.namer.of(event) {
+        if let Some(thread) = thread {
             for (key, number) in [("pid", thread.pid), ("tid", Some(thread.tid))] {
                 if let Some(number) = number {
                     text.extend_from_slice(format!(",\"{key}\":{number}").as_bytes());

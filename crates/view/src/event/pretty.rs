@@ -3,7 +3,7 @@
 //! CPU before the name.
 
 use super::shared::SharedByClass;
-use super::who::{Namer, Who};
+use super::who::{Namer, Who, said_before};
 use super::{Clock, number};
 use rtscope_ctf::{
     EnvValue, EventView, FieldIndex, Format, Integer, OpenTrace, Piece, Plan, SHORT_LITERAL, Scope, Shape,
@@ -82,7 +82,7 @@ impl PrettyFormat {
     }
 
     /// The same with `name/tid [cpu]` before the name of each event, as far as they are known. What that says already (the host, if there
-    /// is only one, and the CPU in the packet's context) is left out.
+    /// is only one; thread, process and CPU in contexts) is left out.
     #[must_use]
     pub fn for_people(set: &TraceSet, clock: Clock, raw: bool, who: Who) -> PrettyFormat {
         let mut shared = SharedTexts::default();
@@ -105,9 +105,13 @@ fn stream_text(set: &TraceSet, stream: &Stream, for_people: bool, shared: &mut S
     let origin = origin.map(origin_text).unwrap_or_default();
     let shared = if follows { &mut shared.following } else { &mut shared.alone };
     let events = shared.of(stream, || {
-        let text = |event| EventText {
-            name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
-            plan: set.event_plan(stream, event, &Pretty { follows }),
+        let text = |event| {
+            let said = if for_people { said_before(set, stream, event) } else { Vec::new() };
+            let hidden = |scope, name: &str| scope != Scope::Fields && said.iter().any(|said| said == name);
+            EventText {
+                name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
+                plan: set.event_plan_without(stream, event, &Pretty { follows }, &hidden),
+            }
         };
         (0..set.event_count(stream)).map(text).collect()
     });

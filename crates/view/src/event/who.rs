@@ -20,6 +20,8 @@ pub(super) struct Thread {
     pub(super) tid: u32,
     pub(super) pid: Option<u32>,
     pub(super) comm: Option<Comm>,
+    /// Where it ran.
+    pub(super) cpu: Option<u64>,
 }
 
 /// Where a class has its thread.
@@ -30,6 +32,8 @@ struct Class {
     tid: usize,
     pid: Option<usize>,
     comm: Option<usize>,
+    /// In streams that are not a CPU's.
+    cpu: Option<usize>,
 }
 
 struct Of {
@@ -87,12 +91,12 @@ impl Who {
     fn said(&self, event: &mut EventView<'_, '_>) -> Option<Said> {
         let of = self.streams.get(event.stream)?;
         let class = of.classes.get(event.event)?.as_deref()?;
-        let mut found = Found { class, tid: None, pid: None, comm: None };
+        let mut found = Found { class, tid: None, pid: None, comm: None, cpu: None };
         if !event.peek(&class.plan, &mut found) {
             return None;
         }
         let comm = found.comm.filter(|comm| !comm.as_bytes().is_empty());
-        Some(Said { host: of.host.0, tid: found.tid?, pid: found.pid, comm, cpu: event.cpu })
+        Some(Said { host: of.host.0, tid: found.tid?, pid: found.pid, comm, cpu: event.cpu.or(found.cpu) })
     }
 
     /// The thread, with the time for which that is so.
@@ -115,6 +119,7 @@ impl Who {
             tid: said.tid,
             pid: said.pid.or_else(|| known.and_then(|known| known.pid)),
             comm: said.comm.or_else(|| known.map(|known| known.comm)).or(idle),
+            cpu: said.cpu,
         };
         (thread, span)
     }
@@ -218,6 +223,9 @@ fn append_cpu(text: &mut Vec<u8>, cpu: Option<u64>) {
     }
 }
 
+/// What a field `cpu_id` says where the program was not told its CPU (RTU_CPU_UNKNOWN).
+const CPU_UNKNOWN: u64 = u32::MAX as u64;
+
 /// Contexts as LTTng and rtscope name them; perf has its among the fields.
 fn class(set: &TraceSet, stream: &Stream, event: usize) -> Option<Class> {
     let plan = set.event_plan(stream, event, &NoStyle);
@@ -225,6 +233,7 @@ fn class(set: &TraceSet, stream: &Stream, event: usize) -> Option<Class> {
         plan.fields.iter().position(|field| (field.scope == Scope::Fields) == payload && field.path == name)
     };
     let context = |names: [&str; 2]| names.into_iter().find_map(|name| find(name, false));
+    let cpu = find("cpu_id", false).filter(|_| stream.cpu.is_none());
     let (tid, pid, comm) = match set.event_name(stream, event) {
         name if name == "sched_switch" || name == "sched:sched_switch" => {
             (find("prev_tid", true).or_else(|| find("prev_pid", true))?, None, find("prev_comm", true))
@@ -235,8 +244,16 @@ fn class(set: &TraceSet, stream: &Stream, event: usize) -> Option<Class> {
             find("procname", false),
         ),
     };
-    let fields: Vec<usize> = [Some(tid), pid, comm].into_iter().flatten().collect();
-    Some(Class { plan: plan.up_to(&fields), tid, pid, comm })
+    let fields: Vec<usize> = [Some(tid), pid, comm, cpu].into_iter().flatten().collect();
+    Some(Class { plan: plan.up_to(&fields), tid, pid, comm, cpu })
+}
+
+/// The fields of an event's contexts that `name/tid [cpu]` before it says already, and the process: it is the thread's, and JSON has it.
+pub(super) fn said_before(set: &TraceSet, stream: &Stream, event: usize) -> Vec<String> {
+    let Some(Class { tid, pid, comm, cpu, .. }) = class(set, stream, event) else { return Vec::new() };
+    let fields = set.event_plan(stream, event, &NoStyle).fields;
+    let said = [Some(tid), pid, comm, cpu].into_iter().flatten().filter_map(|place| fields.get(place));
+    said.filter(|field| field.scope != Scope::Fields).map(|field| field.path.clone()).collect()
 }
 
 /// What an event says.
@@ -245,6 +262,7 @@ struct Found<'c> {
     tid: Option<u32>,
     pid: Option<u32>,
     comm: Option<Comm>,
+    cpu: Option<u64>,
 }
 
 impl Visit for Found<'_> {
@@ -256,6 +274,8 @@ impl Visit for Found<'_> {
             self.tid = number;
         } else if Some(place) == self.class.pid {
             self.pid = number;
+        } else if Some(place) == self.class.cpu {
+            self.cpu = Some(value).filter(|cpu| *cpu != CPU_UNKNOWN);
         }
     }
 
@@ -270,6 +290,6 @@ impl Visit for Found<'_> {
     fn element(&mut self, _: u64) {}
 
     fn restart(&mut self) {
-        (self.tid, self.pid, self.comm) = (None, None, None);
+        (self.tid, self.pid, self.comm, self.cpu) = (None, None, None, None);
     }
 }

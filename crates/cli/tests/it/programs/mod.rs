@@ -22,3 +22,4 @@ mod surroundings;
 mod unusual;
 mod vectors;
 mod versions;
+mod who;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which thread an event is of, and where it ran, without any option.
+
+use super::fixture::{Fixture, lines};
+use crate::command::rtscope;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+#[test]
+fn threads_of_programs_are_told_apart_without_an_option() {
+    let fixture = Fixture::new();
+    let Some(who) = fixture.program("who.c", &[], "who") else { return };
+    let recorded = fixture.record(&[], &[who.as_os_str(), "200".as_ref()]);
+    recorded.assert_complete();
+    let said = |options: &[&str]| {
+        let output = rtscope().arg("print").args(options).arg(fixture.trace()).output().expect("it runs");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let mut cpus = BTreeSet::new();
+    let mut on = [0; 2];
+    for line in said(&["--format", "json"]).lines() {
+        let event: Value = serde_json::from_str(line).expect(line);
+        let fields = &event["fields"];
+        assert_eq!((&event["pid"], &event["tid"]), (&fields["pid"], &fields["tid"]), "{line}");
+        assert_eq!(event["comm"], fields["name"], "{line}");
+        // Without a C library that tells (glibc 2.35), it is on none.
+        if let Some(cpu) = event["cpu"].as_u64() {
+            assert_eq!(Some(cpu), fields["on"].as_u64(), "{line}");
+            cpus.insert(cpu);
+            on[usize::from(cpu > 0)] += 1;
+        }
+    }
+    let text = said(&[]);
+    assert_eq!(text.lines().count(), 400);
+    for line in text.lines() {
+        let field = |name: &str| line.split(&format!("{name} = ")).nth(1)?.split([',', ' ']).next();
+        let name = line.split("name = \"").nth(1).and_then(|rest| rest.split('"').next()).expect(line);
+        let cpu = if cpus.is_empty() { String::new() } else { format!(" [{}]", field("on").expect(line)) };
+        // And only once.
+        let expected = format!(") {name}/{}{cpu} test:who: {{ pid = ", field("tid").expect(line));
+        assert!(line.contains(&expected), "{expected}: {line}");
+    }
+    // Each CPU has its own.
+    if !cpus.is_empty() {
+        assert_eq!(said(&["--cpu", "0"]).lines().count(), on[0]);
+        assert_eq!(said(&["--cpu", "1-4095"]).lines().count(), on[1]);
+    }
+    assert!(lines(&fixture.trace()).iter().all(|line| line.contains("vtid = ")));
+}
+
+#[test]
+fn who_an_event_is_of_is_left_out_on_request() {
+    let fixture = Fixture::new();
+    let Some(who) = fixture.program("who.c", &[], "who") else { return };
+    fixture.record(&["--context", "none"], &[who.as_os_str(), "10".as_ref()]).assert_complete();
+    let lines = lines(&fixture.trace());
+    assert_eq!(lines.len(), 20);
+    assert!(lines.iter().all(|line| line.contains(" test:who: { pid = ")), "{lines:?}");
+}
