@@ -87,15 +87,23 @@ fn what_cpp_programs_have_in_their_hands_is_recorded_as_it_is() {
 
 #[test]
 fn a_rust_program_says_the_same_and_has_spans() {
+    for context in [&[][..], &["--context", "pid,tid,comm,cpu"]] {
+        says_and_has_spans(context);
+    }
+}
+
+fn says_and_has_spans(context: &[&str]) {
     let fixture = Fixture::new();
-    let recorded = fixture.record(&[], &[rtscope_testkit::process::program("rtscope-says").expect("built")]);
+    let program = rtscope_testkit::process::program("rtscope-says").expect("built");
+    let recorded = fixture.record(context, &[program]);
     let events = printed(&fixture);
     let names: Vec<&str> = events.iter().map(|(name, ..)| &name["test:".len()..]).collect();
     let step = ["step_begin", "stepped", "step_end"];
     let expected = [&["whole_begin"], &step[..], &step, &["done", "whole_end"]].concat();
     assert_eq!(names, expected, "{}", recorded.account);
     let said: Vec<&str> = events.iter().filter_map(|(.., text)| text.as_str()).collect();
-    assert_eq!(said, ["step 1 to 0.50 (by hand)", "step 2 to 3.00 (by hand)", "done, 100 %"]);
+    let expected = ["step 1 to 0.50 (by hand)", "step 2 to 3.00 (by hand)", "done, 100 %"];
+    assert_eq!(said, expected, "{context:?}");
     assert_eq!(events[1].1, json!({ "number": 1 }));
 }
 
