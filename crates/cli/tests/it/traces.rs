@@ -438,6 +438,25 @@ fn figures_of_what_does_not_match_are_noted() {
     }
 }
 
+#[test]
+fn fields_that_no_event_has_are_refused() {
+    for (arguments, word) in [
+        (&["print", "--format", "csv", "--fields", "n,tt"][..], "no selected event has a field tt"),
+        (&["print", "--format", "csv", "--event", "probe:small", "--fields", "d"], "probe:text has one"),
+        (&["convert", "-", "--to", "perfetto", "--counter", "probe:small.nn"], "--counter probe:small.nn"),
+        (&["convert", "-", "--to", "perfetto", "--counter", "smal.n"], "--counter smal.n"),
+    ] {
+        let output = rtscope(arguments, &trace());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    assert_eq!(lines(&["print", "--format", "csv", "--fields", "n,t"]), 25);
+    assert!(
+        rtscope(&["convert", "-", "--to", "perfetto", "--counter", "probe:*.n"], &trace()).status.success()
+    );
+}
+
 /// Each event's time and fields, from the printed lines.
 fn printed() -> Vec<serde_json::Value> {
     text(&["print", "--format", "json"]).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
