@@ -109,6 +109,23 @@ fn a_snapshot_folder_without_permission_is_refused() {
     assert_refused(&outcome(&mut copy.as_nobody(&all)), "Permission denied");
 }
 
+#[test]
+fn a_trace_that_may_not_be_read_is_not_called_missing() {
+    let copy = PublicCopy::new();
+    let closed = copy.dir.path().join("closed");
+    fs::create_dir_all(closed.join("trace")).expect("it can be written");
+    fs::write(closed.join("trace/metadata"), "/* CTF 1.8 */").expect("it can be written");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    if !nix::unistd::geteuid().is_root() {
+        skip!("the directory is ours");
+    }
+    let path = closed.join("trace");
+    for command in ["print", "stat"] {
+        let said = outcome(&mut copy.as_nobody(&[command, path.to_str().expect("plain")]));
+        assert!(said.code == Some(1) && said.error.contains("Permission denied"), "{said:?}");
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
