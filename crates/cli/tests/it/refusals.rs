@@ -126,6 +126,14 @@ fn a_trace_that_may_not_be_read_is_not_called_missing() {
     }
 }
 
+#[test]
+fn tracing_that_may_not_be_looked_at_is_not_called_off() {
+    let copy = PublicCopy::new();
+    let all = ["record", "-u", "t:*", "--flight-recorder", "--snapshot-on", "tracing-off"];
+    let refused = outcome(&mut copy.as_nobody(&[&all[..], &["--duration", "1ms", "-o", "/tmp/t"]].concat()));
+    assert!(refused.code == Some(3) && !refused.error.contains("it is off"), "{refused:?}");
+}
+
 // NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
