@@ -136,6 +136,18 @@ fn tracing_that_may_not_be_looked_at_is_not_called_off() {
 
 // NEEDS: host
 #[test]
+fn root_a_cpu_that_is_not_there_cannot_be_recorded() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let target = directory.path().join("t");
+    let target = target.to_str().expect("plain");
+    let all = ["record", "-k", "sched:sched_switch", "--duration", "1ms", "-o", target, "--cpu"];
+    for list in ["4095", "0,4000-4001"] {
+        assert_refused(&rtscope(&[&all[..], &[list]].concat()), "is on this machine; it has ");
+    }
+}
+
+// NEEDS: host
+#[test]
 fn root_a_read_only_snapshot_folder_is_refused() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let script = "mount -t tmpfs -o ro none \"$1\" && exec \"$0\" watch response --threshold 1ms --snapshot-dir \"$1\"";
