@@ -307,8 +307,10 @@ static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
  * How many follow the first. Variadic macros here always get an argument, and the first (the event's name) is not counted: no
  * standard before C23 lets a macro have none.
  */
-#define RTSCOPE__COUNT(...) RTSCOPE__COUNT_(__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0)
-#define RTSCOPE__COUNT_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, ...) count
+#define RTSCOPE__COUNT(...)                                                                                           \
+	RTSCOPE__COUNT_(__VA_ARGS__, 17, 17, 17, 17, 17, 17, 17, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, \
+			2, 1, 0, 0)
+#define RTSCOPE__COUNT_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, count, ...) count
 #define RTSCOPE__EACH(macro, ...) RTSCOPE__PASTE(RTSCOPE__EACH_, RTSCOPE__COUNT(__VA_ARGS__))(macro, __VA_ARGS__)
 #define RTSCOPE__EACH_0(macro, e)
 #define RTSCOPE__EACH_1(macro, e, a) macro a
@@ -327,6 +329,8 @@ static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
 #define RTSCOPE__EACH_14(macro, e, a, ...) macro a RTSCOPE__EACH_13(macro, e, __VA_ARGS__)
 #define RTSCOPE__EACH_15(macro, e, a, ...) macro a RTSCOPE__EACH_14(macro, e, __VA_ARGS__)
 #define RTSCOPE__EACH_16(macro, e, a, ...) macro a RTSCOPE__EACH_15(macro, e, __VA_ARGS__)
+/* Of 17 to 24: RTSCOPE__STATEMENT says that there are too many, and nothing else does. */
+#define RTSCOPE__EACH_17(macro, ...)
 
 /* ---- the probe --------------------------------------------------------------------------------------------------------- */
 
@@ -422,6 +426,7 @@ static char rtscope__source __attribute__((unused));
 #define RTSCOPE__ARGUMENTS_14 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
 #define RTSCOPE__ARGUMENTS_15 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
 #define RTSCOPE__ARGUMENTS_16 "8@%1 8@%2 8@%3 8@%4 8@%5 8@%6 8@%7 8@%8 8@%9 8@%10 8@%11 8@%12"
+#define RTSCOPE__ARGUMENTS_17 ""
 
 /* An event of RTSCOPE_INFO: RTSCOPE_EVENT(provider, event, fields...), at most 16 fields. A statement. */
 #define RTSCOPE_EVENT(provider, ...) RTSCOPE_EVENT_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
@@ -453,6 +458,7 @@ static char rtscope__source __attribute__((unused));
 	do {                                                                                                        \
 		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                             \
 				"an event's level is a number from RTSCOPE_EMERG (0) on");                          \
+		RTSCOPE__ASSERT(RTSCOPE__COUNT(__VA_ARGS__) <= 16, "an event has at most 16 fields");               \
 		RTSCOPE__ALLOW_SOURCE                                                                               \
 		struct rtscope__event *rtscope__event;                                                              \
 		__asm__(RTSCOPE__EVENT_ASM(label, text) data RTSCOPE__ADDRESS_ASM(label)                            \

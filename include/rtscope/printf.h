@@ -264,6 +264,13 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
 			RTSCOPE__ARG(4, d), RTSCOPE__ARG(5, e), RTSCOPE__ARG(6, f), RTSCOPE__ARG(7, g),           \
 			RTSCOPE__ARG(8, h), RTSCOPE__ARG(9, i), RTSCOPE__ARG(10, j), RTSCOPE__ARG(11, k),         \
 			RTSCOPE__ARG(12, l), RTSCOPE__FORMAT(name, format))
+#define RTSCOPE__PRINTF_14(...)                                                  \
+	do {                                                                     \
+		RTSCOPE__ASSERT(0, "RTSCOPE_PRINTF takes at most 12 arguments"); \
+	} while (0)
+#define RTSCOPE__PRINTF_15 RTSCOPE__PRINTF_14
+#define RTSCOPE__PRINTF_16 RTSCOPE__PRINTF_14
+#define RTSCOPE__PRINTF_17 RTSCOPE__PRINTF_14
 
 #define RTSCOPE__FORMAT(name, format) (rtscope_k_format, "enum " name, "printf", rtscope__v_printf, format, 0)
 #define RTSCOPE__PRINTF(name, level, provider, event, ...)                                                             \

@@ -7,7 +7,7 @@ use crate::progress::Progress;
 use crate::stop::{Stop, on_signals};
 use crate::trace_args::{EventOptions, open, report_end};
 use clap::{ValueEnum, ValueHint};
-use rtscope_ctf::{Cut, Selection, TraceSet, cut, read};
+use rtscope_ctf::{Cut, Pattern, Selection, TraceSet, cut, read};
 use rtscope_session::watch::files;
 use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
 use std::fs::File;
@@ -115,6 +115,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     let mut set = open(&options.trace)?;
     let times = (("from", &options.from), ("until", &options.until));
     let selection = options.events.selection(&set, times.0, times.1)?;
+    check_counters(&set, &options.counter)?;
     let settings = Settings {
         kernel_release: perfetto::kernel_release(&set),
         is_selection: !selection.events.is_empty() || !selection.conditions.is_empty(),
@@ -138,6 +139,21 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     }
     damaged.append(&mut found);
     report_end(&options.trace, &mut damaged)
+}
+
+/// A misspelt name would draw nothing.
+fn check_counters(set: &TraceSet, counters: &[CounterField]) -> Result<(), Failure> {
+    for counter in counters {
+        let (event, field) = counter.names();
+        let refused = |why| Failure::Usage(format!("--counter {event}.{field}: {why}"));
+        let having = Selection { events: vec![Pattern::new(event)], ..Selection::default() };
+        let notes = having.check(set).map_err(refused)?;
+        notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
+        if notes.is_empty() {
+            having.check_fields(set, &[field]).map_err(refused)?;
+        }
+    }
+    Ok(())
 }
 
 type Converted = (Summary, Vec<rtscope_ctf::DamagedFile>);

@@ -374,7 +374,7 @@ impl EventOptions {
         Ok(Selection {
             from_ns: time(from)?,
             to_ns: time(until)?,
-            events: self.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
+            events: self.patterns(),
             cpus: self.cpus()?,
             conditions,
         })
@@ -394,6 +394,11 @@ impl EventOptions {
         if events == 0 && !filters.is_empty() {
             note(&format!("rtscope: no event matches {}", clean(&filters.join(" and "))));
         }
+    }
+
+    /// The names that were asked for; people write a blank behind a comma.
+    pub fn patterns(&self) -> Vec<Pattern> {
+        self.event.iter().map(|pattern| Pattern::new(pattern.trim())).collect()
     }
 
     /// The CPUs that were asked for.

@@ -3,7 +3,7 @@
 
 use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
-use rtscope_event::{Loss, MonotonicNs};
+use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_session::command::CommandEnd;
 use rtscope_session::record::RecordedTrace;
 use rtscope_store::ConversionSummary;
@@ -111,6 +111,13 @@ impl LostEvents {
 /// A trace that lacks so much is no picture of what happened.
 const MUCH_LOST: f64 = 0.01;
 
+/// Of what was lost, what no buffer helps against.
+fn hidden_switches(trace: &RecordedTrace<'_>) -> u64 {
+    let RecordedTrace::Kernel { summary, .. } = trace else { return 0 };
+    let hidden = summary.losses.iter().filter(|loss| loss.cause == LossCause::Gap);
+    hidden.filter_map(|loss| loss.count).fold(0, u64::saturating_add)
+}
+
 /// A line that nobody overlooks, where much was lost, and what to do about it.
 #[must_use]
 pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
@@ -118,7 +125,12 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
     if lost.share() < MUCH_LOST {
         return None;
     }
+    let others = LostEvents { lost: lost.lost.saturating_sub(hidden_switches(trace)), ..lost };
     let remedy = match trace {
+        RecordedTrace::Kernel { .. } if others.share() < MUCH_LOST => {
+            "most of these are switches that the kernel did not report (some hosts hide those of threads of their own), \
+             which no option of this command can record"
+        }
         RecordedTrace::Kernel { .. } => {
             "record with a larger --buffer, fewer tracepoints (-k), or a --filter"
         }
@@ -289,7 +301,6 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rtscope_event::{Loss, LossCause};
     use rtscope_store::user::UserSummary;
     use std::path::Path;
 
@@ -303,5 +314,18 @@ mod tests {
             RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
         assert_eq!(LostEvents::of(&trace).share(), 0.0001);
         assert_eq!(much_lost(&trace), None);
+    }
+
+    #[test]
+    fn no_buffer_is_recommended_against_switches_that_the_kernel_hides() {
+        let loss = |cause, count| Loss { cpu: None, cause, count: Some(count) };
+        let said = |losses: Vec<Loss>| {
+            let summary = ConversionSummary { events: 1000, losses, ..ConversionSummary::default() };
+            much_lost(&RecordedTrace::Kernel { target: Path::new("t"), summary: &summary, behind_ns: None })
+        };
+        let hidden = said(vec![loss(LossCause::Gap, 20)]).expect("2 %");
+        assert!(hidden.contains("did not report") && !hidden.contains("--buffer"), "{hidden}");
+        let both = said(vec![loss(LossCause::Gap, 20), loss(LossCause::BufferFull, 20)]).expect("4 %");
+        assert!(both.contains("--buffer"), "{both}");
     }
 }

@@ -39,6 +39,10 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     }
     let mut set = options.trace.open()?;
     let selection = options.trace.selection(&set)?;
+    if !options.fields.is_empty() {
+        let fields: Vec<&str> = options.fields.iter().map(String::as_str).collect();
+        selection.check_fields(&set, &fields).map_err(Failure::Usage)?;
+    }
     let mut out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
     let limit = options.head.unwrap_or(u64::MAX);
     let who = || Who::new(&set, TaskNames::of(&set));

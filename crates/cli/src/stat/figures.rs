@@ -9,7 +9,7 @@ use crate::trace_args::StatOptions;
 use rtscope_analyze::analysis::{Analysis, analyze};
 use rtscope_analyze::stat::latency::{DeviceNames, Latencies, LatencyFilter, LatencyReport, Question};
 use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
-use rtscope_ctf::{OpenTrace, Pattern, TraceSet, read};
+use rtscope_ctf::{OpenTrace, TraceSet, read};
 use rtscope_event::{TraceSource, counted};
 use rtscope_session::devices;
 use rtscope_session::wall_clock::time_of_day;
@@ -64,15 +64,32 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
             )
         ));
     }
+    note_if_nothing(options, &reports);
     result(&shown(options, reports)?);
     let mut damaged = damaged;
     damaged.extend(set.damaged);
     trace.report_end(&mut damaged)
 }
 
+/// Says that a filter left nothing of what was asked for.
+fn note_if_nothing(options: &StatOptions, ((tasks, _), latencies): &Reports) {
+    let wanted = wanted(options);
+    let has_none =
+        |tasks: &TasksReport| !tasks.tasks.is_empty() && !tasks.tasks.iter().any(|task| wanted.has(task));
+    let no_task = tasks.as_ref().is_some_and(|(tasks, _)| options.tasks && has_none(tasks));
+    let no_latency = latencies.as_ref().is_some_and(|all| all.iter().all(|report| report.all.all.count == 0));
+    if no_task || no_latency {
+        options.trace.note_if_nothing(0);
+    }
+}
+
+fn wanted(options: &StatOptions) -> Wanted {
+    Wanted { task: options.trace.events.task.clone(), rows: options.top.unwrap_or(ROWS) }
+}
+
 /// The reports that were asked for. A picture goes into its file.
 pub(super) fn shown(options: &StatOptions, ((tasks, irqs), latencies): Reports) -> Result<String, Failure> {
-    let wanted = Wanted { task: options.trace.events.task.clone(), rows: options.top.unwrap_or(ROWS) };
+    let wanted = wanted(options);
     let style = terminal::style(false);
     let mut texts = Vec::new();
     if let Some((mut tasks, syscalls)) = tasks {
@@ -135,7 +152,7 @@ fn filter(options: &StatOptions) -> Result<LatencyFilter, Failure> {
         since_ns: None,
         task: events.task.clone(),
         cpus: events.cpus()?,
-        events: events.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
+        events: events.patterns(),
     })
 }
 

@@ -109,6 +109,43 @@ fn a_snapshot_folder_without_permission_is_refused() {
     assert_refused(&outcome(&mut copy.as_nobody(&all)), "Permission denied");
 }
 
+#[test]
+fn a_trace_that_may_not_be_read_is_not_called_missing() {
+    let copy = PublicCopy::new();
+    let closed = copy.dir.path().join("closed");
+    fs::create_dir_all(closed.join("trace")).expect("it can be written");
+    fs::write(closed.join("trace/metadata"), "/* CTF 1.8 */").expect("it can be written");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    if !nix::unistd::geteuid().is_root() {
+        skip!("the directory is ours");
+    }
+    let path = closed.join("trace");
+    for command in ["print", "stat"] {
+        let said = outcome(&mut copy.as_nobody(&[command, path.to_str().expect("plain")]));
+        assert!(said.code == Some(1) && said.error.contains("Permission denied"), "{said:?}");
+    }
+}
+
+#[test]
+fn tracing_that_may_not_be_looked_at_is_not_called_off() {
+    let copy = PublicCopy::new();
+    let all = ["record", "-u", "t:*", "--flight-recorder", "--snapshot-on", "tracing-off"];
+    let refused = outcome(&mut copy.as_nobody(&[&all[..], &["--duration", "1ms", "-o", "/tmp/t"]].concat()));
+    assert!(refused.code == Some(3) && !refused.error.contains("it is off"), "{refused:?}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_cpu_that_is_not_there_cannot_be_recorded() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let target = directory.path().join("t");
+    let target = target.to_str().expect("plain");
+    let all = ["record", "-k", "sched:sched_switch", "--duration", "1ms", "-o", target, "--cpu"];
+    for list in ["4095", "0,4000-4001"] {
+        assert_refused(&rtscope(&[&all[..], &[list]].concat()), "is on this machine; it has ");
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_read_only_snapshot_folder_is_refused() {

@@ -149,6 +149,7 @@ fn filters_show_what_they_ask_for() {
         (&["print", "--where", "n == 1000"], 0),
         (&["print", "--event", "probe"], 24),
         (&["print", "--event", "small,probe:text"], 24),
+        (&["print", "--event", "small, probe:text"], 24),
         (&["print", "--task", "loo?"], 24),
         (&["print", "--task", "1"], 0),
         (&["print", "--head", "5"], 5),
@@ -418,6 +419,42 @@ fn a_filter_that_cannot_match_is_refused_and_one_that_does_not_is_noted() {
     }
     let filtered = rtscope(&["print", "--event", "probe:small"], &trace());
     assert!(filtered.stderr.is_empty(), "{}", String::from_utf8_lossy(&filtered.stderr));
+}
+
+#[test]
+fn figures_of_what_does_not_match_are_noted() {
+    let latency = ["stat", "--latency", "probe:small -> probe:text"];
+    for (arguments, word) in [
+        (&["--task", "nobody"][..], "no event matches --task nobody"),
+        (&["--cpu", "7"], "no event matches --cpu 7"),
+        (&["--to", "0"], "no event matches the given times"),
+        (&["--task", "loop"], ""),
+        (&["--from", "+0s"], ""),
+    ] {
+        let output = rtscope(&[&latency, arguments].concat(), &trace());
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {notes}");
+        assert!(notes.contains(word) && notes.is_empty() == word.is_empty(), "{arguments:?}: {notes}");
+    }
+}
+
+#[test]
+fn fields_that_no_event_has_are_refused() {
+    for (arguments, word) in [
+        (&["print", "--format", "csv", "--fields", "n,tt"][..], "no selected event has a field tt"),
+        (&["print", "--format", "csv", "--event", "probe:small", "--fields", "d"], "probe:text has one"),
+        (&["convert", "-", "--to", "perfetto", "--counter", "probe:small.nn"], "--counter probe:small.nn"),
+        (&["convert", "-", "--to", "perfetto", "--counter", "smal.n"], "--counter smal.n"),
+    ] {
+        let output = rtscope(arguments, &trace());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+    assert_eq!(lines(&["print", "--format", "csv", "--fields", "n,t"]), 25);
+    assert!(
+        rtscope(&["convert", "-", "--to", "perfetto", "--counter", "probe:*.n"], &trace()).status.success()
+    );
 }
 
 /// Each event's time and fields, from the printed lines.

@@ -74,6 +74,18 @@ impl Selection {
         Ok(notes)
     }
 
+    /// When no selected event has a field that is to be shown: what to write instead.
+    pub fn check_fields(&self, set: &TraceSet, fields: &[&str]) -> Result<(), String> {
+        let classes = classes(set);
+        let selected: Vec<&ClassFields> =
+            classes.iter().filter(|class| self.wants_name(&class.name)).collect();
+        let is_there = |field: &&str| selected.iter().any(|class| class.fields().any(|path| path == *field));
+        match fields.iter().find(|field| !is_there(field)) {
+            Some(field) => Err(unknown_field(field, &selected, &classes)),
+            None => Ok(()),
+        }
+    }
+
     fn check_events(&self, set: &TraceSet) -> Result<Vec<String>, String> {
         let names: BTreeSet<&str> = set
             .traces

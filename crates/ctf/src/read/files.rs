@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::regular::{Links, open_regular};
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// First word of each packet of packetized metadata.
@@ -16,15 +16,27 @@ pub(super) const METADATA_BYTES_MAX: u64 = 64 << 20;
 /// The directory with the metadata: `dir`, or `dir/kernel` (a snapshot's directory, or an LTTng session's).
 pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     let inside = dir.join("kernel");
-    let candidates = [dir.to_owned(), inside];
-    let found = candidates.into_iter().find(|candidate| candidate.join("metadata").is_file());
-    found.ok_or_else(|| Error::NoTrace(dir.to_owned()))
+    for candidate in [dir, &inside] {
+        if has_metadata(candidate)? {
+            return Ok(candidate.to_owned());
+        }
+    }
+    Err(Error::NoTrace(dir.to_owned()))
+}
+
+/// What may not be looked at is not called missing.
+fn has_metadata(dir: &Path) -> Result<bool, Error> {
+    let path = dir.join("metadata");
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(Error::io("read", &path)(error)),
+        found => Ok(found.is_ok_and(|found| found.is_file())),
+    }
 }
 
 /// The directories of all traces in `path`: itself, or all below it with metadata, as in babeltrace2.
 pub(super) fn trace_dirs(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
-    if path.join("metadata").is_file() {
+    if has_metadata(path)? {
         found.push(path.to_owned());
     } else if path.is_dir() {
         below(path, 0, &mut found)?;

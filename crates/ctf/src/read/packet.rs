@@ -143,6 +143,8 @@ pub(crate) struct StreamPlans {
     by_id: HashMap<u64, u32>,
     /// Whether the time of a packet's first event depends on the packets before it.
     pub(crate) chained: bool,
+    /// Whether packets say when they begin and end, by times that do not wrap.
+    has_span: bool,
 }
 
 /// Ids below this are found without hashing.
@@ -160,13 +162,17 @@ impl StreamPlans {
             .map(|id| by_id.get(&id).copied().unwrap_or(u32::MAX))
             .collect();
         let context = class.packet_context.as_ref();
-        let begin =
-            context.and_then(|context| Some(&context.fields.get(context.find("timestamp_begin")?)?.1));
-        let begins = matches!(begin, Some(super::class::FieldClass::Integer(begin)) if begin.clock.is_some() && begin.bits == 64);
+        let time = |name| match &context?.fields.get(context?.find(name)?)?.1 {
+            super::class::FieldClass::Integer(time) => (time.bits == 64).then_some(time),
+            _ => None,
+        };
+        let begins = time("timestamp_begin").is_some_and(|time| time.clock.is_some());
         let header = Header::new(class.event_header.as_ref());
         StreamPlans {
             context: FieldPicker::new(Scope::PacketContext, context),
             chained: class.clock.is_some() && !begins && !header.says_whole_time(),
+            // The end moves no clock.
+            has_span: begins && time("timestamp_end").is_some(),
             header,
             events,
             by_small_id,
@@ -261,11 +267,16 @@ impl TracePlans {
         if !makes_sense || position.at > content_bits {
             return Err(Stop::Bad("its sizes make no sense"));
         }
+        // Of a packet that its tracer has not closed, the end is 0.
+        let (begin, end) = (field(known::BEGIN), field(known::END));
+        if plans.has_span && end.is_some_and(|end| end > 0 && begin > Some(end)) {
+            return Err(Stop::Bad("it ends before it begins"));
+        }
         Ok(PacketHead {
             stream,
             instance: field(known::INSTANCE_ID),
-            begin: field(known::BEGIN),
-            end: field(known::END),
+            begin,
+            end,
             sequence: field(known::SEQUENCE),
             discarded: field(known::DISCARDED),
             cpu: field(known::CPU),

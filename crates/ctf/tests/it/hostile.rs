@@ -130,6 +130,33 @@ fn packets_before_one_cut_short_are_kept() {
     assert!(trace.warnings[0].contains("cut short"), "{:?}", trace.warnings);
 }
 
+/// Its events would be shown with times of another day, or nowhere, as if nothing were wrong.
+#[test]
+fn a_packet_that_ends_before_it_begins_is_damage() {
+    // Behind magic number, UUID, stream and instance.
+    const BEGIN_AT: usize = 32;
+    let files = written(&every_variant());
+    let path = files.dir.join("kernel_0");
+    let whole = fs::read(&path).unwrap();
+    let all = read_trace(&files.dir).unwrap().recording.events;
+    for bit in [45, 55, 63] {
+        let mut bytes = whole.clone();
+        bytes[BEGIN_AT + bit / 8] |= 1 << (bit % 8);
+        fs::write(&path, &bytes).unwrap();
+        let trace = read_trace(&files.dir).unwrap();
+        assert_eq!(trace.warnings.len(), 1, "{bit}: {:?}", trace.warnings);
+        assert!(trace.warnings[0].contains("ends before it begins"), "{:?}", trace.warnings);
+        let others = all.iter().filter(|event| event.cpu.0 != 0).count();
+        assert_eq!(trace.recording.events.len(), others, "{bit}");
+    }
+    // One that was not closed is none.
+    let mut bytes = whole;
+    bytes[BEGIN_AT + 8..BEGIN_AT + 16].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    let trace = read_trace(&files.dir).unwrap();
+    assert_eq!((trace.recording.events.len(), trace.warnings.len()), (all.len(), 0), "{:?}", trace.warnings);
+}
+
 /// A mapping would be a SIGBUS.
 #[test]
 fn a_file_may_become_shorter_while_it_is_read() {

@@ -134,6 +134,12 @@ struct TracingSwitch {
 impl TracingSwitch {
     fn new() -> Result<TracingSwitch, Failure> {
         let path = Tracefs::find()?.root().join("tracing_on");
+        if let Err(error) = std::fs::File::open(&path) {
+            return Err(Failure::system(
+                format!("--snapshot-on tracing-off: reading {}", path.display()),
+                &error,
+            ));
+        }
         let mut switch = TracingSwitch { path, was_on: false };
         switch.was_on = switch.is_on();
         if switch.was_on {

@@ -13,6 +13,7 @@ use crate::command::Child;
 use crate::watch::calls;
 use crate::{Failure, Observer};
 use rtscope_abi as abi;
+use rtscope_cpus::Cpus;
 use rtscope_ctf::RingTrace;
 use rtscope_event::{CpuId, LossCause, MonotonicNs, Tracker, counted};
 use rtscope_flight::{TrackerStats, monotonic_now};
@@ -352,7 +353,15 @@ fn cpu_list(text: &str) -> Result<Vec<u32>, Failure> {
         }
         cpus.extend(first..=last);
     }
-    Ok(cpus)
+    let there = std::fs::read_to_string("/sys/devices/system/cpu/present").ok();
+    let there = there.and_then(|there| Some((Cpus::from_list(there.trim()).ok()?, there)));
+    match there {
+        Some((there, list)) if !cpus.iter().all(|cpu| there.contains(*cpu)) => Err(Failure::Usage(format!(
+            "--cpu {text}: not each of these is on this machine; it has {}",
+            list.trim()
+        ))),
+        _ => Ok(cpus),
+    }
 }
 
 /// Each CPU's buffer where eBPF records the names of tasks and nothing else.

@@ -67,7 +67,7 @@ impl<F: Format> WriteEvent for SayingWriter<'_, F> {
     fn write(&mut self, piece: &mut Piece, event: &mut EventView<'_, '_>) -> bool {
         let plan = self.format.plans.get(event.stream).and_then(|plans| plans.get(event.event)?.as_deref());
         let Some(plan) = plan else { return self.inner.write(piece, event) };
-        let mut said = Said::default();
+        let mut said = Said { plan, arguments: Vec::new(), format: None };
         let is_known = event.peek(plan, &mut said);
         if !self.inner.write(piece, event) {
             return false;
@@ -102,24 +102,29 @@ enum Argument {
 }
 
 /// The values of an event, and the format.
-#[derive(Debug, Default)]
-struct Said {
+#[derive(Debug)]
+struct Said<'p> {
+    plan: &'p Plan,
     arguments: Vec<Argument>,
     format: Option<String>,
 }
 
-impl Said {
+impl Said<'_> {
+    /// Not of its contexts, which are no arguments (the thread's name is a text like others).
+    fn is_own(&self, field: FieldIndex) -> bool {
+        self.plan.fields.get(usize::from(field)).is_some_and(|field| field.scope == Scope::Fields)
+    }
+
     fn text(&self) -> Option<String> {
         Some(formatted(self.format.as_ref()?.trim_end(), &self.arguments))
     }
 }
 
-impl Visit for Said {
+impl Visit for Said<'_> {
     fn literal(&mut self, _: &[u8]) {}
 
     fn integer(&mut self, plan: &Plan, integer: &Integer, value: u64) {
-        let field = plan.fields.get(usize::from(integer.field));
-        if field.is_none_or(|field| field.scope != Scope::Fields) {
+        if !self.is_own(integer.field) {
             return;
         }
         if let Some(labels) = plan.enumeration(integer) {
@@ -134,18 +139,22 @@ impl Visit for Said {
         });
     }
 
-    fn float(&mut self, _: FieldIndex, value: f64) {
-        self.arguments.push(Argument::Float(value));
+    fn float(&mut self, field: FieldIndex, value: f64) {
+        if self.is_own(field) {
+            self.arguments.push(Argument::Float(value));
+        }
     }
 
-    fn text(&mut self, _: FieldIndex, text: &[u8]) {
-        self.arguments.push(Argument::Text(text.to_vec()));
+    fn text(&mut self, field: FieldIndex, text: &[u8]) {
+        if self.is_own(field) {
+            self.arguments.push(Argument::Text(text.to_vec()));
+        }
     }
 
     fn element(&mut self, _: u64) {}
 
     fn restart(&mut self) {
-        *self = Said::default();
+        (self.arguments, self.format) = (Vec::new(), None);
     }
 }
 

@@ -86,8 +86,14 @@ impl std::str::FromStr for CounterField {
 }
 
 impl CounterField {
+    /// The event's name, or a pattern for it, and the field's.
+    #[must_use]
+    pub fn names(&self) -> (&str, &str) {
+        (&self.event, &self.field)
+    }
+
     fn place(&self, class: &EventClass) -> Option<usize> {
-        let is_meant = rtscope_ctf::Pattern::new(&self.event).matches(class.name.as_bytes());
+        let is_meant = rtscope_ctf::is_event_named(&rtscope_ctf::Pattern::new(&self.event), &class.name);
         is_meant.then(|| class.field(&self.field)).flatten()
     }
 
