@@ -24,7 +24,6 @@ mod output;
 mod print;
 mod progress;
 mod record;
-mod schema;
 mod shield;
 mod snapshot;
 mod stat;

@@ -4,11 +4,9 @@
 
 use crate::exit::{Failure, help};
 use crate::output::result;
-use crate::schema;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::requests::ask_for_snapshot;
-use rtscope_view::clean;
-use serde_json::json;
+use rtscope_view::{clean, snapshot_request_json};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
@@ -60,10 +58,6 @@ pub fn run(options: &SnapshotOptions) -> Result<(), Failure> {
         ))
     })?;
     let trace = clean(&trace);
-    result(&if options.json {
-        json!({ "schema": schema::SNAPSHOT_REQUEST, "trace": trace, "pid": answer.pid }).to_string()
-    } else {
-        format!("{trace}\n")
-    });
+    result(&if options.json { snapshot_request_json(&trace, answer.pid) } else { format!("{trace}\n") });
     Ok(())
 }

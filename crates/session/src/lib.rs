@@ -22,6 +22,7 @@ pub mod hist;
 pub mod io_profile;
 pub mod kernel_flight;
 pub mod limits;
+pub mod list;
 pub mod metrics;
 mod observer;
 pub mod placement;

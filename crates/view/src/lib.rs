@@ -7,6 +7,7 @@
 
 mod block;
 mod call;
+mod caps;
 mod event;
 mod explanation;
 pub mod hardware;
@@ -16,11 +17,13 @@ mod io_profile;
 mod json;
 mod label;
 mod late;
+pub mod list;
 mod lock;
 pub mod npt;
 pub mod perfetto;
 mod plot;
 mod record;
+pub mod schema;
 pub mod shield;
 mod stat;
 mod state;
@@ -30,6 +33,7 @@ pub mod table;
 mod units;
 mod watch;
 
+pub use caps::{CAPS_SCHEMA, caps_json, caps_text};
 pub use event::{
     Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat,
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
@@ -43,8 +47,8 @@ pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, 
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};
 pub use record::{
-    BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, much_lost, recorded_json, recorded_notes,
-    recorded_text,
+    BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost,
+    recorded_json, recorded_notes, recorded_text, snapshot_request_json,
 };
 pub use rtscope_event::WallClock;
 pub use stat::{

@@ -16,6 +16,9 @@ pub const RECORD_SCHEMA: &str = rtscope_session::schema::RECORD;
 /// That of a trace of programs.
 pub const RECORD_USER_SCHEMA: &str = rtscope_session::schema::RECORD_USER;
 
+/// That of a trace that a flight recorder has saved for `rtscope snapshot`.
+pub const SNAPSHOT_REQUEST_SCHEMA: &str = "rtscope.snapshot.request/1";
+
 /// A trace that is made while it is recorded is behind for longer only where no CPU has time for it.
 pub const BEHIND_NS: u64 = 2_000_000_000;
 
@@ -61,6 +64,12 @@ fn trace_json(trace: &RecordedTrace<'_>) -> Value {
             programs_json(target, summary, *recording_cpu_us)
         }
     }
+}
+
+/// The trace that a flight recorder has saved when it was asked to.
+#[must_use]
+pub fn snapshot_request_json(trace: &str, pid: u32) -> String {
+    json!({ "schema": SNAPSHOT_REQUEST_SCHEMA, "trace": trace, "pid": pid }).to_string()
 }
 
 /// How much of a recording was lost.
