@@ -20,11 +20,11 @@ use std::path::Path;
 pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
     let settings = Settings {
         unit: options.unit,
-        sources: options.source.iter().map(|source| (source.0, source.1)).collect(),
+        sources: options.source.clone(),
         clock_hz: options.clock_hz,
         pt: ClockConfig {
             mtc_frequency: options.mtc_freq,
-            tsc_per_crystal: options.tsc_ratio.map(|ratio| (ratio.0, ratio.1)),
+            tsc_per_crystal: options.tsc_ratio.map(|ratio| (ratio.tsc, ratio.crystal)),
             nominal_ratio: options.nominal_ratio,
         },
         programs: options.image.clone(),
@@ -62,11 +62,12 @@ pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
 /// Options that would do nothing are mistakes.
 fn check(options: &DecodeOptions) -> Result<(), Failure> {
     let is_frames = matches!(options.unit, Some(Unit::Frames | Unit::FramesFsync | Unit::FramesDstream));
-    let of = |unit: Unit| options.unit == Some(unit) || options.source.iter().any(|source| source.1 == unit);
+    let of =
+        |unit: Unit| options.unit == Some(unit) || options.source.iter().any(|source| source.unit == unit);
     let has_no_addresses = |unit| matches!(unit, Unit::Stp | Unit::Itm);
     let runs_nothing = match options.unit {
         Some(_) if is_frames => {
-            !options.source.is_empty() && options.source.iter().all(|source| has_no_addresses(source.1))
+            !options.source.is_empty() && options.source.iter().all(|source| has_no_addresses(source.unit))
         }
         unit => unit.is_some_and(has_no_addresses),
     };

@@ -232,7 +232,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         task: options.task,
         pid: options.pid,
         tid: options.tid,
-        also: options.and.iter().map(|also| (also.tracker, also.threshold.0)).collect(),
+        also: options.and,
         snapshot_dir: options.snapshot_dir,
         explain_text: Some(|trigger, explanations| {
             rtscope_view::explanation_file(trigger, explanations, rtscope_view::Style::default())

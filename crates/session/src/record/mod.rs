@@ -19,6 +19,7 @@ mod programs;
 pub(crate) mod recorder;
 mod ring;
 mod settings;
+mod words;
 
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
@@ -26,6 +27,7 @@ pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
     RecordSettings, RingSettings, SnapshotCause,
 };
+pub use words::{LevelRange, OnlyWhile, patterns_of};
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};

@@ -29,7 +29,7 @@ mod writer;
 
 pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
-pub use settings::{ExplainText, WatchSettings};
+pub use settings::{ExplainText, TrackerLimit, WatchSettings};
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
