@@ -25,11 +25,13 @@ pub mod spans;
 pub mod state;
 mod summary;
 mod sweep;
+mod verdict;
 mod writer;
 
 pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
 pub use settings::{ExplainText, TrackerLimit, WatchSettings};
+pub use verdict::Verdict;
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
