@@ -3,9 +3,9 @@
 
 use crate::exit::help;
 use clap::{Subcommand, ValueHint};
-use rtscope_hardware::decode::{SourceUnit, Unit};
+use rtscope_hardware::decode::{Settings, SourceUnit, Unit};
 use rtscope_hardware::program::NamedProgram;
-use rtscope_hardware::pt::TscRatio;
+use rtscope_hardware::pt::{ClockConfig, TscRatio};
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
@@ -109,4 +109,21 @@ pub struct DecodeOptions {
     /// Exit with code 6 when anything is missing
     #[arg(long)]
     pub fail_if_lost: bool,
+}
+
+impl DecodeOptions {
+    /// What they say of the capture.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            unit: self.unit,
+            sources: self.source.clone(),
+            clock_hz: self.clock_hz,
+            pt: ClockConfig {
+                mtc_frequency: self.mtc_freq,
+                tsc_per_crystal: self.tsc_ratio.map(|ratio| (ratio.tsc, ratio.crystal)),
+                nominal_ratio: self.nominal_ratio,
+            },
+            programs: self.image.clone(),
+        }
+    }
 }
