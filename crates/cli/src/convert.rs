@@ -2,12 +2,14 @@
 //! `rtscope convert TRACE OUT --to FORMAT`: traces for other tools.
 
 use crate::exit::{Failure, help};
+use crate::observer::Terminal;
 use crate::output::note;
 use crate::progress::Progress;
 use crate::stop::{Stop, on_signals};
-use crate::trace_args::{EventOptions, open, report_end};
+use crate::trace_args::EventOptions;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Cut, Selection, TraceSet, cut, read};
+use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::watch::files;
 use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
 use std::fs::File;
@@ -70,6 +72,18 @@ pub struct ConvertOptions {
     pub counter: Vec<CounterField>,
 }
 
+impl ConvertOptions {
+    /// Which events are wanted.
+    fn filter(&self) -> EventFilter {
+        EventFilter {
+            from: self.from.clone(),
+            until: self.until.clone(),
+            options: ("from", "until"),
+            ..self.events.filter()
+        }
+    }
+}
+
 /// Opens, converts, says what is missing.
 pub fn run(options: &ConvertOptions) -> Result<(), Failure> {
     match options.to {
@@ -85,14 +99,14 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     if options.out.as_os_str() == "-" {
         return Err(Failure::Usage("a trace is a directory: give OUT a name".to_owned()));
     }
-    let mut set = open(&options.trace)?;
-    let times = (("from", &options.from), ("until", &options.until));
-    let selection = options.events.selection(&set, times.0, times.1)?;
+    let mut set = traces::open(&options.trace, &Terminal::new())?;
+    let filter = options.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     let part = Cut {
         set: &set,
         root: &options.trace,
         selection: &selection,
-        conditions: &options.events.conditions_as_written(),
+        conditions: &filter.conditions_as_written(),
     };
     let stop = on_signals()?;
     let done = AtomicU64::new(0);
@@ -105,16 +119,16 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     progress.finish();
     let made = made.map_err(|error| Failure::Failed(error.to_string()))?;
     let selected = made.events.saturating_sub(made.dump_events);
-    options.events.note_if_nothing(selected, options.from.is_some() || options.until.is_some());
+    filter.note_if_nothing(selected, &Terminal::new());
     let mut damaged = made.damaged;
     damaged.append(&mut set.damaged);
-    report_end(&options.trace, &mut damaged)
+    traces::report_end(&options.trace, &mut damaged, &Terminal::new())
 }
 
 fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
-    let mut set = open(&options.trace)?;
-    let times = (("from", &options.from), ("until", &options.until));
-    let selection = options.events.selection(&set, times.0, times.1)?;
+    let mut set = traces::open(&options.trace, &Terminal::new())?;
+    let filter = options.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     let settings = Settings {
         kernel_release: perfetto::kernel_release(&set),
         is_selection: !selection.events.is_empty() || !selection.conditions.is_empty(),
@@ -137,7 +151,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
         note(&format!("rtscope: {line}"));
     }
     damaged.append(&mut found);
-    report_end(&options.trace, &mut damaged)
+    traces::report_end(&options.trace, &mut damaged, &Terminal::new())
 }
 
 type Converted = (Summary, Vec<rtscope_ctf::DamagedFile>);

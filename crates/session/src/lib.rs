@@ -33,6 +33,7 @@ pub mod record;
 pub mod schema;
 pub mod shield;
 mod stop;
+pub mod traces;
 pub mod units;
 pub mod wall_clock;
 pub mod watch;

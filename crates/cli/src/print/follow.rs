@@ -6,14 +6,16 @@
 
 use super::Output;
 use crate::exit::Failure;
-use crate::following::{PAUSE, WaitingNote, how_it_ended, is_closed};
+use crate::following::{PAUSE, is_closed};
+use crate::observer::Terminal;
 use crate::output::note;
 use crate::stop::{self, Stop};
-use crate::trace_args::{FormatArg, PrintOptions, report_damage};
+use crate::trace_args::{FormatArg, PrintOptions};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rtscope_ctf::{Error, Followed, Follower, Format, NamesFollower, Round, Stage, TraceSet};
 use rtscope_event::counted;
+use rtscope_session::traces::{WaitingNote, how_it_ended, report_damage};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Addition, JsonFormat, PrettyFormat, Saying, Who, clean, missing_line};
 use std::fs::File;
@@ -29,7 +31,7 @@ const PIPE_BYTES: usize = 4096;
 pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     let names = NamesFollower::new(&options.trace.trace);
     let known = names.names();
-    let selection = options.trace.selection_from_now(&known)?;
+    let selection = options.trace.filter().selection_from_now(&known)?;
     let delay = Duration::from_nanos(options.follow.delay.0);
     let follower = Follower::new(&options.trace.trace, selection);
     let out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
@@ -83,7 +85,8 @@ impl Printing {
     ) -> Result<Stage, Failure> {
         let failed = |error: Error| Failure::Failed(error.to_string());
         let mut current: Option<(u64, F)> = None;
-        let mut waiting = WaitingNote::new(&options.trace.trace);
+        let observer = Terminal::new();
+        let mut waiting = WaitingNote::new(&options.trace.trace, &observer);
         loop {
             let stage = self.follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
             waiting.stage(stage);
@@ -149,7 +152,7 @@ impl Printing {
             )),
         }
         self.out.damaged.extend(self.follower.take_damaged());
-        report_damage(&mut self.out.damaged)?;
+        report_damage(&mut self.out.damaged, &Terminal::new())?;
         how_it_ended(stage, trace)
     }
 }

@@ -4,11 +4,12 @@
 mod follow;
 
 use crate::exit::Failure;
-use crate::following::is_being_made;
+use crate::observer::Terminal;
 use crate::output::{as_asked, note};
 use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions};
 use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TaskNames, TraceSet, print};
+use rtscope_session::traces;
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{
     Addition, Architecture, CsvFormat, JsonFormat, PrettyFormat, Resolver, Resolving, Saying, Who,
@@ -34,11 +35,12 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     if options.resolve && options.follow.follow {
         return Err(Failure::Usage("--resolve needs a finished recording; leave --follow out".to_owned()));
     }
-    if options.follow.follow && is_being_made(&options.trace.trace) {
+    if options.follow.follow && traces::is_being_made(&options.trace.trace) {
         return follow::run(options);
     }
     let mut set = options.trace.open()?;
-    let selection = options.trace.selection(&set)?;
+    let filter = options.trace.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     let mut out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
     let limit = options.head.unwrap_or(u64::MAX);
     let who = || Who::new(&set, TaskNames::of(&set));
@@ -78,14 +80,14 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
         None => {}
     }
     if limit > 0 {
-        options.trace.note_if_nothing(out.events);
+        filter.note_if_nothing(out.events, &Terminal::new());
     }
     for line in missing_lines(&set, time_of_day) {
         note(&format!("rtscope: {}", rtscope_view::clean(&line)));
     }
     let mut damaged = std::mem::take(&mut set.damaged);
     damaged.append(&mut out.damaged);
-    options.trace.report_end(&mut damaged)
+    traces::report_end(&options.trace.trace, &mut damaged, &Terminal::new())
 }
 
 /// Standard output without a buffer of its own: pieces are large.

@@ -2,6 +2,7 @@
 //! `rtscope stat --tasks`, `--irqs`, `--syscalls`, `--latency`: one pass over the trace for all of them.
 
 use crate::exit::Failure;
+use crate::observer::Terminal;
 use crate::output::{file, note, object, result};
 use crate::progress::Progress;
 use crate::terminal;
@@ -11,8 +12,8 @@ use rtscope_analyze::stat::latency::{DeviceNames, Latencies, LatencyFilter, Late
 use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
 use rtscope_ctf::{OpenTrace, Pattern, TraceSet, read};
 use rtscope_event::{TraceSource, counted};
-use rtscope_session::devices;
 use rtscope_session::wall_clock::time_of_day;
+use rtscope_session::{devices, traces};
 use rtscope_view::{
     Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, syscalls_json, syscalls_text,
     tasks_json, tasks_text,
@@ -37,7 +38,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let set = trace.open()?;
     one_host(&set)?;
     all_events(options, &set)?;
-    let mut selection = trace.times(&set)?;
+    let mut selection = trace.filter().only_times().selection(&set, &Terminal::new())?;
     // What happened before says who ran then, and who waited.
     let since_ns = selection.from_ns.take();
     let progress = Progress::new(100);
@@ -67,7 +68,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     result(&shown(options, reports)?);
     let mut damaged = damaged;
     damaged.extend(set.damaged);
-    trace.report_end(&mut damaged)
+    traces::report_end(&trace.trace, &mut damaged, &Terminal::new())
 }
 
 /// The reports that were asked for. A picture goes into its file.
@@ -134,7 +135,7 @@ fn filter(options: &StatOptions) -> Result<LatencyFilter, Failure> {
     Ok(LatencyFilter {
         since_ns: None,
         task: events.task.clone(),
-        cpus: events.cpus()?,
+        cpus: options.trace.filter().cpus()?,
         events: events.event.iter().map(|pattern| Pattern::new(pattern)).collect(),
     })
 }

@@ -5,14 +5,18 @@
 
 use super::figures;
 use crate::exit::Failure;
-use crate::following::{PAUSE, WaitingNote, how_it_ended, is_closed};
+use crate::following::{PAUSE, is_closed};
+use crate::observer;
 use crate::output::{note, result};
 use crate::stop::{self, Stop};
-use crate::trace_args::{StatOptions, report_damage};
+use crate::trace_args::StatOptions;
 use rtscope_analyze::analysis::Analysis;
-use rtscope_ctf::{Counts, Error, FollowSource, Follower, Host, NamesFollower, Round, Stage};
+use rtscope_ctf::{
+    Counts, Error, FollowSource, Follower, Host, NamesFollower, Round, SharedTaskNames, Stage,
+};
 use rtscope_event::{Item, TraceSource, counted};
 use rtscope_session::devices;
+use rtscope_session::traces::{WaitingNote, how_it_ended, report_damage};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 use std::io::{self, IsTerminal};
@@ -30,7 +34,7 @@ pub fn run(options: &StatOptions, wants_figures: bool) -> Result<(), Failure> {
     let (follower, stage) =
         if wants_figures { analyse(options, reports, stop)? } else { count(options, reports, &stop)? };
     let mut follower = follower;
-    report_damage(&mut follower.take_damaged())?;
+    report_damage(&mut follower.take_damaged(), &observer::Terminal::new())?;
     how_it_ended(stage, &options.trace.trace)
 }
 
@@ -68,10 +72,11 @@ impl Reports {
 fn count(options: &StatOptions, mut reports: Reports, stop: &Stop) -> Result<(Follower, Stage), Failure> {
     let failed = |error: Error| Failure::Failed(error.to_string());
     let mut names = NamesFollower::new(&options.trace.trace);
-    let selection = options.trace.selection_from_now(&names.names())?;
+    let selection = options.trace.filter().selection_from_now(&names.names())?;
     let delay = Duration::from_nanos(options.follow.delay.0);
     let mut follower = Follower::new(&options.trace.trace, selection.clone());
-    let mut waiting = WaitingNote::new(&options.trace.trace);
+    let observer = observer::Terminal::new();
+    let mut waiting = WaitingNote::new(&options.trace.trace, &observer);
     let mut counts = Counts::default();
     let text = |(follower, stage): (&Follower, Stage), counts: &Counts| {
         let stat = TraceStat::new((follower.set(), stage), counts, &selection);
@@ -126,7 +131,7 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
     /// Items after which the time is looked at, when there is more than can be analysed at once.
     const NOW_AND_THEN: u64 = 1 << 16;
     figures::check(options)?;
-    let mut selection = options.trace.times_from_now()?;
+    let mut selection = options.trace.filter().only_times().selection_from_now(&SharedTaskNames::default())?;
     let since_ns = selection.from_ns.take();
     let follower = Follower::new(&options.trace.trace, selection);
     let delay = Duration::from_nanos(options.follow.delay.0);
@@ -135,7 +140,8 @@ fn analyse(options: &StatOptions, mut reports: Reports, stop: Stop) -> Result<(F
     let wanted = |class: &rtscope_event::EventClass| wants.wants(class);
     let mut host = Terminal { stop };
     let mut source = FollowSource::new(follower, &wanted, delay, &mut host);
-    let mut waiting = WaitingNote::new(&options.trace.trace);
+    let observer = observer::Terminal::new();
+    let mut waiting = WaitingNote::new(&options.trace.trace, &observer);
     let mut items = 0_u64;
     let mut has_events = false;
     loop {

@@ -6,18 +6,19 @@ mod figures;
 mod follow;
 
 use crate::exit::Failure;
-use crate::following::is_being_made;
+use crate::observer::Terminal;
 use crate::output::result;
 use crate::progress::Progress;
 use crate::trace_args::StatOptions;
 use rtscope_ctf::count;
+use rtscope_session::traces;
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
     let wants_figures = options.tasks || options.irqs || options.syscalls || !options.latency.is_empty();
-    if options.follow.follow && is_being_made(&options.trace.trace) {
+    if options.follow.follow && traces::is_being_made(&options.trace.trace) {
         return follow::run(options, wants_figures);
     }
     if wants_figures {
@@ -30,21 +31,22 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
         ));
     }
     let set = options.trace.open()?;
-    let selection = options.trace.selection(&set)?;
+    let filter = options.trace.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     let bytes = set.streams.iter().map(|stream| stream.bytes).sum();
     let progress = Progress::new(bytes);
     let counts = count(&set, &selection, &|done| progress.at(done));
     progress.finish();
     let events = counts.streams.iter().flat_map(|stream| &stream.events).sum();
-    let stat = TraceStat::new((&set, options.trace.stage()), &counts, &selection);
+    let stat = TraceStat::new((&set, traces::stage(&options.trace.trace)), &counts, &selection);
     if options.json {
         let line = stat.json().map_err(|error| Failure::doing("writing JSON", error))?;
         result(&line);
     } else {
         result(&stat.text(time_of_day, crate::terminal::style(false)));
     }
-    options.trace.note_if_nothing(events);
+    filter.note_if_nothing(events, &Terminal::new());
     let mut damaged = set.damaged;
     damaged.extend(counts.damaged);
-    options.trace.report_end(&mut damaged)
+    traces::report_end(&options.trace.trace, &mut damaged, &Terminal::new())
 }
