@@ -5,6 +5,7 @@ use crate::exit::{Failure, help};
 use crate::observer::Terminal;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::TraceSet;
+use rtscope_session::stat::StatSettings;
 use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::units::DurationNs;
 use std::path::PathBuf;
@@ -173,6 +174,19 @@ impl TraceOptions {
     /// Which of their events are wanted.
     pub fn filter(&self) -> EventFilter {
         EventFilter { from: self.from.clone(), until: self.to.clone(), ..self.events.filter() }
+    }
+}
+
+impl StatOptions {
+    /// What they ask for, beside counts.
+    pub fn settings(&self) -> StatSettings {
+        StatSettings {
+            tasks: self.tasks,
+            irqs: self.irqs,
+            syscalls: self.syscalls,
+            latency: self.latency.clone(),
+            filter: self.trace.filter(),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub mod realtime;
 pub mod record;
 pub mod schema;
 pub mod shield;
+pub mod stat;
 mod stop;
 pub mod traces;
 pub mod units;

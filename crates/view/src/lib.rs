@@ -53,8 +53,8 @@ pub use record::{
 pub use rtscope_event::WallClock;
 pub use stat::{
     STAT_IRQS_SCHEMA, STAT_LATENCY_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat,
-    Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, missing_line, missing_lines,
-    syscalls_json, syscalls_text, tasks_json, tasks_text,
+    Wanted, figures_json, figures_text, irqs_json, irqs_text, latency_json, latency_svg, latency_text,
+    missing_line, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
 };
 pub use state::state_text;
 pub use style::{Style, in_ascii};

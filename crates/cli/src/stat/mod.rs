@@ -7,7 +7,7 @@ mod follow;
 
 use crate::exit::Failure;
 use crate::observer::Terminal;
-use crate::output::result;
+use crate::output::{object, result};
 use crate::progress::Progress;
 use crate::trace_args::StatOptions;
 use rtscope_ctf::count;
@@ -17,11 +17,11 @@ use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
-    let wants_figures = options.tasks || options.irqs || options.syscalls || !options.latency.is_empty();
+    let settings = options.settings();
     if options.follow.follow && traces::is_being_made(&options.trace.trace) {
-        return follow::run(options, wants_figures);
+        return follow::run(options);
     }
-    if wants_figures {
+    if settings.wants_figures() {
         return figures::run(options);
     }
     if options.top.is_some() {
@@ -31,7 +31,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
         ));
     }
     let set = options.trace.open()?;
-    let filter = options.trace.filter();
+    let filter = settings.filter;
     let selection = filter.selection(&set, &Terminal::new())?;
     let bytes = set.streams.iter().map(|stream| stream.bytes).sum();
     let progress = Progress::new(bytes);
@@ -39,12 +39,10 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     progress.finish();
     let events = counts.streams.iter().flat_map(|stream| &stream.events).sum();
     let stat = TraceStat::new((&set, traces::stage(&options.trace.trace)), &counts, &selection);
-    if options.json {
-        let line = stat.json().map_err(|error| Failure::doing("writing JSON", error))?;
-        result(&line);
-    } else {
-        result(&stat.text(time_of_day, crate::terminal::style(false)));
-    }
+    result(&match options.json {
+        true => object(stat.json())?,
+        false => stat.text(time_of_day, crate::terminal::style(false)),
+    });
     filter.note_if_nothing(events, &Terminal::new());
     let mut damaged = set.damaged;
     damaged.extend(counts.damaged);
