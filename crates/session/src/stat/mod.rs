@@ -52,7 +52,7 @@ pub struct StatFigures {
     /// What could not be read.
     pub damaged: Vec<DamagedFile>,
     /// Streams that have no clock, and so no place in the order of time.
-    pub untimed: u64,
+    pub untimed: usize,
 }
 
 /// As one analysis.
@@ -99,7 +99,7 @@ impl StatSettings {
         });
         let (reports, mut damaged, untimed) = found?;
         damaged.extend(set.damaged);
-        Ok(StatFigures { reports: self.reports(reports), damaged, untimed: untimed as u64 })
+        Ok(StatFigures { reports: self.reports(reports), damaged, untimed })
     }
 
     /// The analyses that are asked for, of what happened since then.

@@ -7,6 +7,7 @@
 pub mod actions;
 mod backlog;
 pub(crate) mod calls;
+pub mod config;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
