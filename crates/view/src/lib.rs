@@ -23,6 +23,7 @@ pub mod npt;
 pub mod perfetto;
 mod plot;
 mod record;
+mod recording;
 pub mod schema;
 pub mod shield;
 mod stat;
@@ -47,9 +48,10 @@ pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, 
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};
 pub use record::{
-    BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost,
-    recorded_json, recorded_notes, recorded_text, snapshot_request_json,
+    RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost, recorded_json, recorded_notes,
+    recorded_text, snapshot_request_json,
 };
+pub use recording::{flight_recording_note, progress_line, recording_notes};
 pub use rtscope_event::WallClock;
 pub use stat::{
     STAT_IRQS_SCHEMA, STAT_LATENCY_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat,

@@ -12,6 +12,7 @@ mod drain;
 mod finish;
 mod flight;
 mod live;
+mod lost;
 mod pace;
 pub mod plan;
 mod priorities;
@@ -23,6 +24,7 @@ mod words;
 
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
+pub use lost::LostEvents;
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
     RecordSettings, RingSettings, SnapshotCause,
