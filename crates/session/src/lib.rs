@@ -27,6 +27,7 @@ pub mod list;
 pub mod metrics;
 mod observer;
 pub mod placement;
+pub mod print;
 pub mod program_flight;
 pub mod realtime;
 pub mod record;

@@ -5,20 +5,18 @@
 
 use super::figures;
 use crate::exit::Failure;
-use crate::following::{PAUSE, is_closed};
+use crate::following::Reader;
 use crate::observer::Terminal;
 use crate::output::{note, object, result};
-use crate::stop::{self, Stop};
 use crate::terminal;
 use crate::trace_args::StatOptions;
-use rtscope_ctf::{Counts, Host, Selection, Stage, TraceSet};
+use rtscope_ctf::{Counts, Follower, Selection, Stage, TraceSet};
 use rtscope_event::counted;
 use rtscope_session::stat::{self, Display, FollowedFigures, Following, StatReports};
 use rtscope_session::traces::{how_it_ended, report_damage};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Erases the screen.
@@ -29,7 +27,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     rtscope_session::limits::raise_file_limit();
     let settings = options.settings();
     let mut screen = Screen::new(options);
-    let mut reader = Reader { stop: stop::on_signals()? };
+    let mut reader = Reader::new()?;
     let observer = Terminal::new();
     let following = Following {
         trace: &options.trace.trace,
@@ -46,22 +44,6 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     };
     report_damage(&mut follower.take_damaged(), &observer)?;
     how_it_ended(stage, following.trace)
-}
-
-/// Whoever reads standard output.
-struct Reader {
-    stop: Stop,
-}
-
-impl Host for Reader {
-    fn wait(&mut self) -> bool {
-        self.stop.wait(PAUSE, None);
-        !self.stop.asked() && !is_closed(&io::stdout())
-    }
-
-    fn is_abandoned(&self, directory: &Path) -> bool {
-        rtscope_store::is_abandoned(directory)
-    }
 }
 
 /// Standard output, and when it was written.
@@ -84,7 +66,7 @@ impl Screen<'_> {
     }
 
     /// What there is at the end; where some of it came too late, and all was asked for, the trace is read again.
-    fn last(&mut self, followed: FollowedFigures) -> Result<(rtscope_ctf::Follower, Stage), Failure> {
+    fn last(&mut self, followed: FollowedFigures) -> Result<(Follower, Stage), Failure> {
         let FollowedFigures { reports, late, follower, stage, failure } = followed;
         let all = self.options.trace.from.is_none() && self.options.trace.to.is_none();
         if late > 0 && all && stage == Stage::Complete {
