@@ -11,10 +11,10 @@ use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Cut, Selection, TraceSet, cut, read};
 use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::watch::files;
+use rtscope_session::whole_file;
 use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const EXAMPLES: &str = help!(
@@ -140,7 +140,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("writing {}", options.out.display()), &error);
     let written = match options.out.as_os_str() == "-" {
         true => convert(&set, &selection, &settings, io::stdout().lock(), &stop),
-        false => into_file(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
+        false => whole_file::make(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
     };
     let (summary, mut found) = match written {
         // The reader needs no more.
@@ -190,23 +190,4 @@ fn convert(
         }
         Ok((summary, std::mem::take(&mut source.damaged)))
     })
-}
-
-/// Makes a file that is either whole or not there. What was there before is replaced, if it is a file; a device or a pipe is written to, and
-/// a link is followed.
-fn into_file<R>(path: &Path, write: impl FnOnce(&File) -> io::Result<R>) -> io::Result<R> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let there = std::fs::metadata(&path);
-    if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return File::options().write(true).open(&path).and_then(|file| write(&file));
-    }
-    // Beside it, under a name that nobody else has; a failure removes it.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let part = tempfile::Builder::new()
-        .prefix(".rtscope-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(folder)?;
-    let written = write(part.as_file())?;
-    part.persist(&path).map_err(|failed| failed.error)?;
-    Ok(written)
 }

@@ -39,6 +39,7 @@ pub mod traces;
 pub mod units;
 pub mod wall_clock;
 pub mod watch;
+pub mod whole_file;
 
 pub use failure::Failure;
 pub use observer::Observer;

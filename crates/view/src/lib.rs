@@ -13,6 +13,7 @@ mod explanation;
 pub mod hardware;
 mod hist;
 pub mod impact;
+mod integers;
 mod io_profile;
 mod json;
 mod label;
@@ -41,6 +42,7 @@ pub use event::{
 };
 pub use explanation::{explanation_text, loss_line};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
+pub use integers::with_strings;
 pub use io_profile::{
     IO_CHANGE_SCHEMA, IO_PROFILE_SCHEMA, io_change_json, io_change_text, io_profile_json, io_profile_text,
 };
