@@ -7,7 +7,7 @@ mod args;
 mod caps;
 mod convert;
 #[cfg(test)]
-mod documented;
+mod documented_tests;
 mod exit;
 mod explain;
 mod following;
