@@ -18,6 +18,7 @@ pub mod plan;
 mod priorities;
 mod programs;
 pub(crate) mod recorder;
+mod request;
 mod ring;
 mod settings;
 mod words;
@@ -25,6 +26,7 @@ mod words;
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use lost::LostEvents;
+pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
     RecordSettings, RingSettings, SnapshotCause,
