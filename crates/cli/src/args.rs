@@ -15,12 +15,13 @@ use crate::snapshot::SnapshotOptions;
 use crate::state::StateOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
-use rtscope_event::{End, OriginKind, Tracker, WaitKind};
+use rtscope_event::{End, OriginKind, WaitKind};
 use rtscope_session::command::CommandOutput;
 use rtscope_session::fail_if::FailIf;
 use rtscope_session::metrics::MetricsAddress;
 use rtscope_session::units::{Bytes, DurationNs, IntervalNs};
-use rtscope_session::watch::actions::words_of;
+use rtscope_session::watch::TrackerLimit;
+use rtscope_session::watch::actions::CommandWords;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -485,7 +486,7 @@ pub struct WatchOptions {
     /// lock:1ms, irq:100us, softirq:1ms, block:20ms, preemptoff:1ms, irqoff:1ms,
     /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
-    pub and: Vec<AlsoArg>,
+    pub and: Vec<TrackerLimit>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is
     /// reported like the rest. What began before the watch is not known. Not for responses, interrupts and softirqs, which are known when
     /// they have ended
@@ -526,7 +527,7 @@ pub struct WatchOptions {
     /// words as it is (["logger", "-t", "late"]). At most four run at once, on rtscope's CPUs; their output goes to standard error. When
     /// the watch ends they have two seconds, and are killed
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
-    pub exec: Option<ExecArg>,
+    pub exec: Option<CommandWords>,
     /// Run it at most this often (10/s, 1/min); the rest is counted
     #[arg(long, value_name = "RATE", default_value = "1/s", requires = "exec")]
     pub exec_rate: IntervalNs,
@@ -560,41 +561,6 @@ pub struct WatchOptions {
     /// Start this program, watch its process (unless --task, --pid or --tid are given), and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
-}
-
-/// The words of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExecArg(pub Vec<OsString>);
-
-impl std::str::FromStr for ExecArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ExecArg, String> {
-        words_of(text).map(ExecArg)
-    }
-}
-
-/// `TRACKER:TIME`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AlsoArg {
-    /// What is followed.
-    pub tracker: Tracker,
-    /// Its limit.
-    pub threshold: DurationNs,
-}
-
-impl std::str::FromStr for AlsoArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<AlsoArg, String> {
-        let names = || Tracker::ALL.map(Tracker::name).join(", ");
-        let (name, limit) = text
-            .split_once(':')
-            .ok_or_else(|| format!("TRACKER:TIME, where TRACKER is one of {}", names()))?;
-        let tracker = Tracker::ALL.into_iter().find(|tracker| tracker.name() == name);
-        let tracker = tracker.ok_or_else(|| format!("there is no tracker '{name}': {}", names()))?;
-        Ok(AlsoArg { tracker, threshold: limit.parse()? })
-    }
 }
 
 /// Where JSON goes beside what COMMAND prints.

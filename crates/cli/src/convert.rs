@@ -2,17 +2,19 @@
 //! `rtscope convert TRACE OUT --to FORMAT`: traces for other tools.
 
 use crate::exit::{Failure, help};
+use crate::observer::Terminal;
 use crate::output::note;
 use crate::progress::Progress;
 use crate::stop::{Stop, on_signals};
-use crate::trace_args::{EventOptions, open, report_end};
+use crate::trace_args::EventOptions;
 use clap::{ValueEnum, ValueHint};
 use rtscope_ctf::{Cut, Pattern, Selection, TraceSet, cut, read};
+use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::watch::files;
+use rtscope_session::whole_file;
 use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const EXAMPLES: &str = help!(
@@ -70,6 +72,18 @@ pub struct ConvertOptions {
     pub counter: Vec<CounterField>,
 }
 
+impl ConvertOptions {
+    /// Which events are wanted.
+    fn filter(&self) -> EventFilter {
+        EventFilter {
+            from: self.from.clone(),
+            until: self.until.clone(),
+            options: ("from", "until"),
+            ..self.events.filter()
+        }
+    }
+}
+
 /// Opens, converts, says what is missing.
 pub fn run(options: &ConvertOptions) -> Result<(), Failure> {
     match options.to {
@@ -85,14 +99,14 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     if options.out.as_os_str() == "-" {
         return Err(Failure::Usage("a trace is a directory: give OUT a name".to_owned()));
     }
-    let mut set = open(&options.trace)?;
-    let times = (("from", &options.from), ("until", &options.until));
-    let selection = options.events.selection(&set, times.0, times.1)?;
+    let mut set = traces::open(&options.trace, &Terminal::new())?;
+    let filter = options.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     let part = Cut {
         set: &set,
         root: &options.trace,
         selection: &selection,
-        conditions: &options.events.conditions_as_written(),
+        conditions: &filter.conditions_as_written(),
     };
     let stop = on_signals()?;
     let done = AtomicU64::new(0);
@@ -105,16 +119,16 @@ fn to_ctf(options: &ConvertOptions) -> Result<(), Failure> {
     progress.finish();
     let made = made.map_err(|error| Failure::Failed(error.to_string()))?;
     let selected = made.events.saturating_sub(made.dump_events);
-    options.events.note_if_nothing(selected, options.from.is_some() || options.until.is_some());
+    filter.note_if_nothing(selected, &Terminal::new());
     let mut damaged = made.damaged;
     damaged.append(&mut set.damaged);
-    report_end(&options.trace, &mut damaged)
+    traces::report_end(&options.trace, &mut damaged, &Terminal::new())
 }
 
 fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
-    let mut set = open(&options.trace)?;
-    let times = (("from", &options.from), ("until", &options.until));
-    let selection = options.events.selection(&set, times.0, times.1)?;
+    let mut set = traces::open(&options.trace, &Terminal::new())?;
+    let filter = options.filter();
+    let selection = filter.selection(&set, &Terminal::new())?;
     check_counters(&set, &options.counter)?;
     let settings = Settings {
         kernel_release: perfetto::kernel_release(&set),
@@ -127,7 +141,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     let failed = |error| Failure::system(format!("writing {}", options.out.display()), &error);
     let written = match options.out.as_os_str() == "-" {
         true => convert(&set, &selection, &settings, io::stdout().lock(), &stop),
-        false => into_file(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
+        false => whole_file::make(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
     };
     let (summary, mut found) = match written {
         // The reader needs no more.
@@ -138,7 +152,7 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
         note(&format!("rtscope: {line}"));
     }
     damaged.append(&mut found);
-    report_end(&options.trace, &mut damaged)
+    traces::report_end(&options.trace, &mut damaged, &Terminal::new())
 }
 
 /// A misspelt name would draw nothing.
@@ -192,23 +206,4 @@ fn convert(
         }
         Ok((summary, std::mem::take(&mut source.damaged)))
     })
-}
-
-/// Makes a file that is either whole or not there. What was there before is replaced, if it is a file; a device or a pipe is written to, and
-/// a link is followed.
-fn into_file<R>(path: &Path, write: impl FnOnce(&File) -> io::Result<R>) -> io::Result<R> {
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let there = std::fs::metadata(&path);
-    if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-        return File::options().write(true).open(&path).and_then(|file| write(&file));
-    }
-    // Beside it, under a name that nobody else has; a failure removes it.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let part = tempfile::Builder::new()
-        .prefix(".rtscope-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-        .tempfile_in(folder)?;
-    let written = write(part.as_file())?;
-    part.persist(&path).map_err(|failed| failed.error)?;
-    Ok(written)
 }

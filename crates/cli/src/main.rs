@@ -7,7 +7,7 @@ mod args;
 mod caps;
 mod convert;
 #[cfg(test)]
-mod documented;
+mod documented_tests;
 mod exit;
 mod explain;
 mod following;
@@ -24,7 +24,6 @@ mod output;
 mod print;
 mod progress;
 mod record;
-mod schema;
 mod shield;
 mod snapshot;
 mod stat;

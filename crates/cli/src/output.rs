@@ -6,7 +6,7 @@
 //! full disk) is remembered: the run goes on just so, but does not end as if all had been printed.
 
 use crate::exit::Failure;
-use rtscope_view::in_ascii;
+use rtscope_view::{in_ascii, with_strings};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
@@ -47,41 +47,6 @@ pub fn json_as_asked(json: String) -> String {
         Cow::Owned(changed) => String::from_utf8(changed).unwrap_or(json),
         Cow::Borrowed(_) => json,
     }
-}
-
-/// With quotes around integers that a double does not have exactly.
-fn with_strings(json: &[u8]) -> Vec<u8> {
-    /// 2^53.
-    const EXACT: u128 = 1 << 53;
-    let mut out = Vec::with_capacity(json.len() + json.len() / 16);
-    let mut at = 0;
-    let mut in_text = false;
-    while let Some(byte) = json.get(at) {
-        let rest = json.get(at..).unwrap_or_default();
-        if in_text || !matches!(byte, b'-' | b'0'..=b'9') {
-            match byte {
-                b'"' => in_text = !in_text,
-                b'\\' if in_text => {
-                    out.push(*byte);
-                    at += 1;
-                }
-                _ => {}
-            }
-            out.extend(json.get(at));
-            at += 1;
-            continue;
-        }
-        let is_number = |byte: &&u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9');
-        let length = rest.iter().take_while(is_number).count();
-        let number = rest.get(..length).unwrap_or_default();
-        let digits = std::str::from_utf8(number).unwrap_or_default().trim_start_matches('-');
-        let is_large = digits.parse::<u128>().is_ok_and(|value| value > EXACT);
-        out.extend(is_large.then_some(b'"'));
-        out.extend_from_slice(number);
-        out.extend(is_large.then_some(b'"'));
-        at += length;
-    }
-    out
 }
 
 /// Why results could not be written, and where, if that happened.
@@ -144,16 +109,4 @@ pub fn file(path: &Path, text: &str) -> Result<(), Failure> {
         ));
     }
     std::fs::write(path, text).map_err(|error| Failure::system(format!("writing {}", path.display()), &error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_that_a_double_does_not_have_become_strings() {
-        let json = br#"{"a":9007199254740993,"b":[1,-9007199254740994,9007199254740992],"c":"9007199254740993 \" 9007199254740993","d":1.7976931348623157e308,"e":18446744073709551615}"#;
-        let expected = br#"{"a":"9007199254740993","b":[1,"-9007199254740994",9007199254740992],"c":"9007199254740993 \" 9007199254740993","d":1.7976931348623157e308,"e":"18446744073709551615"}"#;
-        assert_eq!(String::from_utf8_lossy(&with_strings(json)), String::from_utf8_lossy(expected));
-    }
 }

@@ -43,10 +43,11 @@ pub fn run(options: &StateOptions) -> Result<(), Failure> {
         result("no watch runs\n");
     }
     let mut silent = Vec::new();
+    let least_ns = options.older.map_or(0, |older| older.0);
     let style = terminal::style(options.all);
     for (pid, answer) in answers {
         match answer {
-            Ok(state) => print(older(state, options.older.map_or(0, |older| older.0)), options.json, style),
+            Ok(state) => print(&state.older(least_ns), options.json, style),
             Err(error) => silent.push(format!("watch {pid} gives no answer: {error}")),
         }
     }
@@ -56,19 +57,9 @@ pub fn run(options: &StateOptions) -> Result<(), Failure> {
     }
 }
 
-fn print(state: WatchState, json: bool, style: Style) {
+fn print(state: &WatchState, json: bool, style: Style) {
     match json {
-        true => result(&format!("{}\n", serde_json::to_string(&state).unwrap_or_default())),
-        false => result(&state_text(&state, style)),
+        true => result(&format!("{}\n", serde_json::to_string(state).unwrap_or_default())),
+        false => result(&state_text(state, style)),
     }
-}
-
-/// Without what is younger. Those that are not listed are the shortest.
-fn older(mut state: WatchState, least_ns: u64) -> WatchState {
-    let all = state.operations.len();
-    state.operations.retain(|operation| operation.late.response_ns() >= least_ns);
-    if state.operations.len() < all {
-        state.more = 0;
-    }
-    state
 }

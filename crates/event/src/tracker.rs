@@ -32,6 +32,16 @@ pub enum Tracker {
     Pair,
 }
 
+impl std::str::FromStr for Tracker {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Tracker, String> {
+        let found = Tracker::ALL.into_iter().find(|tracker| tracker.name() == text);
+        let names = || Tracker::ALL.map(Tracker::name).join(", ");
+        found.ok_or_else(|| format!("there is no tracker '{text}': {}", names()))
+    }
+}
+
 impl Tracker {
     /// Every tracker, in the order of `enum rts_tracker` (where 0 is none).
     pub const ALL: [Tracker; 11] = [

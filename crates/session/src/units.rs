@@ -15,6 +15,14 @@ pub struct Bytes(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IntervalNs(pub u64);
 
+/// A size on disk, of any number of bytes: `500M`, `1.5T`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskBytes(pub u64);
+
+/// A part of a whole: `1%`, `0.01`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
 /// A number of things: `1000000`, `10M`, `1e8`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
@@ -86,6 +94,36 @@ impl FromStr for Bytes {
             ));
         }
         Ok(Bytes(bytes))
+    }
+}
+
+impl FromStr for DiskBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DiskBytes, String> {
+        let (number, unit) = split(text)?;
+        let shift = match unit {
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return Err(format!("'{text}' is not a size; write 500M or 2G")),
+        };
+        Ok(DiskBytes((number * (1_u64 << shift) as f64) as u64))
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Share, String> {
+        let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
+        let share = number.trim().parse::<f64>().map(|number| number / unit);
+        share
+            .ok()
+            .filter(|share| (0.0..=1.0).contains(share))
+            .map(Share)
+            .ok_or_else(|| format!("'{text}' is not a part; write 1%"))
     }
 }
 

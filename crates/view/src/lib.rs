@@ -7,20 +7,25 @@
 
 mod block;
 mod call;
+mod caps;
 mod event;
 mod explanation;
 pub mod hardware;
 mod hist;
 pub mod impact;
+mod integers;
 mod io_profile;
 mod json;
 mod label;
 mod late;
+pub mod list;
 mod lock;
 pub mod npt;
 pub mod perfetto;
 mod plot;
 mod record;
+mod recording;
+pub mod schema;
 pub mod shield;
 mod stat;
 mod state;
@@ -30,12 +35,14 @@ pub mod table;
 mod units;
 mod watch;
 
+pub use caps::{CAPS_SCHEMA, caps_json, caps_text};
 pub use event::{
     Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat,
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
+pub use integers::with_strings;
 pub use io_profile::{
     IO_CHANGE_SCHEMA, IO_PROFILE_SCHEMA, io_change_json, io_change_text, io_profile_json, io_profile_text,
 };
@@ -43,14 +50,15 @@ pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, 
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, stuck_text};
 pub use record::{
-    BEHIND_NS, LostEvents, RECORD_SCHEMA, RECORD_USER_SCHEMA, much_lost, recorded_json, recorded_notes,
-    recorded_text,
+    RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost, recorded_json, recorded_notes,
+    recorded_text, snapshot_request_json,
 };
+pub use recording::{flight_recording_note, progress_line, recording_notes};
 pub use rtscope_event::WallClock;
 pub use stat::{
     STAT_IRQS_SCHEMA, STAT_LATENCY_SCHEMA, STAT_SCHEMA, STAT_SYSCALLS_SCHEMA, STAT_TASKS_SCHEMA, TraceStat,
-    Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, missing_line, missing_lines,
-    syscalls_json, syscalls_text, tasks_json, tasks_text,
+    Wanted, figures_json, figures_text, irqs_json, irqs_text, latency_json, latency_svg, latency_text,
+    missing_line, missing_lines, syscalls_json, syscalls_text, tasks_json, tasks_text,
 };
 pub use state::state_text;
 pub use style::{Style, in_ascii};

@@ -5,7 +5,7 @@ use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_session::command::CommandEnd;
-use rtscope_session::record::RecordedTrace;
+use rtscope_session::record::{LostEvents, RecordedTrace};
 use rtscope_store::ConversionSummary;
 use rtscope_store::user::UserSummary;
 use serde_json::{Value, json};
@@ -16,8 +16,11 @@ pub const RECORD_SCHEMA: &str = rtscope_session::schema::RECORD;
 /// That of a trace of programs.
 pub const RECORD_USER_SCHEMA: &str = rtscope_session::schema::RECORD_USER;
 
+/// That of a trace that a flight recorder has saved for `rtscope snapshot`.
+pub const SNAPSHOT_REQUEST_SCHEMA: &str = "rtscope.snapshot.request/1";
+
 /// A trace that is made while it is recorded is behind for longer only where no CPU has time for it.
-pub const BEHIND_NS: u64 = 2_000_000_000;
+pub(crate) const BEHIND_NS: u64 = 2_000_000_000;
 
 /// Lines for people.
 #[must_use]
@@ -63,49 +66,10 @@ fn trace_json(trace: &RecordedTrace<'_>) -> Value {
     }
 }
 
-/// How much of a recording was lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct LostEvents {
-    /// Events that are in the traces, or were until newer ones replaced them, or that filters left out: what was lost had not been filtered.
-    pub recorded: u64,
-    /// Events that were lost, as far as they were counted.
-    pub lost: u64,
-    /// Others were lost.
-    pub is_uncounted: bool,
-}
-
-impl LostEvents {
-    /// Of a trace.
-    #[must_use]
-    pub fn of(trace: &RecordedTrace<'_>) -> LostEvents {
-        let (events, overwritten, losses) = match trace {
-            RecordedTrace::Kernel { summary, .. } => (summary.events, summary.overwritten, &summary.losses),
-            RecordedTrace::Programs { summary, .. } => {
-                (summary.events.saturating_add(summary.filtered), summary.overwritten, &summary.losses)
-            }
-        };
-        LostEvents {
-            recorded: events.saturating_add(overwritten.map_or(0, |removed| removed.events)),
-            lost: losses.iter().filter_map(|loss| loss.count).fold(0, u64::saturating_add),
-            is_uncounted: losses.iter().any(|loss| loss.count.is_none()),
-        }
-    }
-
-    /// With those of another trace.
-    #[must_use]
-    pub fn and(self, other: LostEvents) -> LostEvents {
-        LostEvents {
-            recorded: self.recorded.saturating_add(other.recorded),
-            lost: self.lost.saturating_add(other.lost),
-            is_uncounted: self.is_uncounted || other.is_uncounted,
-        }
-    }
-
-    /// The part that was lost, as far as it was counted.
-    #[must_use]
-    pub fn share(self) -> f64 {
-        self.lost as f64 / (self.recorded as f64 + self.lost as f64).max(1.0)
-    }
+/// The trace that a flight recorder has saved when it was asked to.
+#[must_use]
+pub fn snapshot_request_json(trace: &str, pid: u32) -> String {
+    json!({ "schema": SNAPSHOT_REQUEST_SCHEMA, "trace": trace, "pid": pid }).to_string()
 }
 
 /// A trace that lacks so much is no picture of what happened.

@@ -59,6 +59,9 @@ pub fn add_all(root: &Path, tally: &mut Tally) -> Result<()> {
         tally.add(name, verdict(files.iter().flat_map(rule).collect()));
     }
     tally.add("crates depend only on crates to their left", verdict(rules::layers(files)));
+    let lines = rules::command_lines(files);
+    let name = format!("the command is small: {lines} of at most {} lines of code", rules::COMMAND_LINES);
+    tally.add(&name, verdict(rules::large_command(lines)));
     let catalogue = Catalogue::of(files, &targets::read(root)?, &settings(files));
     tally.add("every module is found", verdict(catalogue.problems.clone()));
     tally.add("tests are run by libtest", verdict(targets::without_libtest(files)));

@@ -57,6 +57,10 @@ const FLOW: [&str; 19] = [
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
 const BESIDE_THE_FLOW: [&str; 5] = ["probe", "queue", "testkit", "bench", "fuzz"];
+/// The command: arguments, a plan, a call, an exit code. Engines and texts are in libraries, where other programs find them, too.
+const COMMAND: &str = "crates/cli/src/";
+/// It has at most so many lines of code.
+pub const COMMAND_LINES: usize = 4500;
 /// Words that do not belong in the tree; taken apart here so that this file does not contain them.
 const UNWANTED: [&str; 5] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "/wo\u{72}k/", "/ro\u{6f}t/"];
@@ -231,6 +235,22 @@ pub fn layers(files: &[File]) -> Vec<String> {
     problems
 }
 
+/// Lines of the command without comments, blank lines and tests.
+pub fn command_lines(files: &[File]) -> usize {
+    let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let sources = files.iter().filter(|file| file.path.starts_with(COMMAND));
+    sources.map(|file| production_lines(file).iter().filter(|line| is_code(line)).count()).sum()
+}
+
+/// Where the command grows, something in it belongs in a library.
+pub fn large_command(lines: usize) -> Vec<String> {
+    let is_large = lines > COMMAND_LINES;
+    is_large
+        .then(|| format!("{COMMAND} has {lines}: move engines to session, texts to view"))
+        .into_iter()
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,6 +367,20 @@ mod tests {
         assert!(unwanted_words(&file("a.md", &format!("/sys/kernel/sched_ext{home}events"))).is_empty());
         assert_eq!(module_docs(&file("crates/a/src/b.rs", "fn f() {}")).len(), 1);
         assert!(module_docs(&file("crates/a/src/b.rs", "// SPDX\n//! What it is.")).is_empty());
+    }
+
+    #[test]
+    fn lines_of_the_command_are_its_code() {
+        let text = "// SPDX\n//! It.\n\nfn f() {\n    // Why.\n    g(); // Here.\n}\n#[cfg(test)]\nmod t {\n    fn h() {}\n}\n";
+        let files = [
+            file("crates/cli/src/a.rs", text),
+            file("crates/cli/src/a_tests.rs", "fn h() {}"),
+            file("crates/cli/tests/it/a.rs", "fn h() {}"),
+            file("crates/view/src/a.rs", "fn h() {}"),
+        ];
+        assert_eq!(command_lines(&files), 3);
+        assert!(large_command(COMMAND_LINES).is_empty());
+        assert_eq!(large_command(COMMAND_LINES + 1).len(), 1);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 
 use crate::exit::help;
 use clap::{Subcommand, ValueHint};
-use rtscope_hardware::decode::Unit;
+use rtscope_hardware::decode::{Settings, SourceUnit, Unit};
 use rtscope_hardware::program::NamedProgram;
+use rtscope_hardware::pt::{ClockConfig, TscRatio};
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
@@ -70,7 +71,7 @@ pub struct DecodeOptions {
     pub unit: Option<Unit>,
     /// With --unit frames: the unit of a source, by its number; may be repeated
     #[arg(long, value_name = "ID=UNIT", requires = "unit")]
-    pub source: Vec<SourceArg>,
+    pub source: Vec<SourceUnit>,
     /// A program that ran: an ELF file, and where its first byte was in memory if neither recording nor file says that; may be
     /// repeated
     #[arg(long, value_name = "FILE[@0xADDRESS]", value_hint = ValueHint::FilePath)]
@@ -80,7 +81,7 @@ pub struct DecodeOptions {
     pub clock_hz: Option<u64>,
     /// Of a raw stream of Intel PT: ticks of the TSC for ticks of the crystal clock, EBX/EAX of CPUID leaf 15h
     #[arg(long, value_name = "TICKS/TICKS", help_heading = "Intel PT")]
-    pub tsc_ratio: Option<Ratio>,
+    pub tsc_ratio: Option<TscRatio>,
     /// Of a raw stream of Intel PT: an MTC packet each 2^N ticks of the crystal clock
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..16), help_heading = "Intel PT")]
     pub mtc_freq: u8,
@@ -110,39 +111,19 @@ pub struct DecodeOptions {
     pub fail_if_lost: bool,
 }
 
-/// `ID=UNIT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceArg(pub u8, pub Unit);
-
-impl std::str::FromStr for SourceArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<SourceArg, String> {
-        let (id, unit) = text.split_once('=').ok_or("write ID=UNIT, such as 0x10=etm4")?;
-        let number = match id.strip_prefix("0x") {
-            Some(digits) => u8::from_str_radix(digits, 16),
-            None => id.parse(),
-        };
-        let number = number.ok().filter(|id| (1..0x70).contains(id));
-        Ok(SourceArg(
-            number.ok_or_else(|| format!("'{id}' is not the number of a source (0x1 to 0x6f)"))?,
-            unit.parse()?,
-        ))
-    }
-}
-
-/// Two numbers with / between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ratio(pub u32, pub u32);
-
-impl std::str::FromStr for Ratio {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Ratio, String> {
-        let parts = text.split_once('/').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-        let parts = parts.filter(|(a, b): &(u32, u32)| *a > 0 && *b > 0);
-        parts
-            .map(|(a, b)| Ratio(a, b))
-            .ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
+impl DecodeOptions {
+    /// What they say of the capture.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            unit: self.unit,
+            sources: self.source.clone(),
+            clock_hz: self.clock_hz,
+            pt: ClockConfig {
+                mtc_frequency: self.mtc_freq,
+                tsc_per_crystal: self.tsc_ratio.map(|ratio| (ratio.tsc, ratio.crystal)),
+                nominal_ratio: self.nominal_ratio,
+            },
+            programs: self.image.clone(),
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::observer::Terminal;
 use crate::output::{file, object, result};
 use crate::{stop, terminal};
 use options::HistOptions;
-use rtscope_session::hist::{self, HistOrder, HistReport, HistSettings};
+use rtscope_session::hist::{self, HistReport, HistSettings};
 use rtscope_session::watch::keep_one_pool;
 use rtscope_view::{heat_svg, hist_json, hist_text};
 
@@ -22,9 +22,9 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
     let rows = options.top.unwrap_or(ROWS);
     let svg = options.svg.clone();
     let settings = HistSettings {
-        tracker: options.tracker.0,
-        by: options.by.map(|by| by.0),
-        order: options.sort.map_or(HistOrder::default(), |order| order.0),
+        tracker: options.tracker,
+        by: options.by,
+        order: options.sort.unwrap_or_default(),
         calls: options.calls,
         sample_ns: options.period.map(|period| period.0),
         counted: options.of.counted(),

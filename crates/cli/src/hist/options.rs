@@ -33,15 +33,15 @@ Everything is counted in the kernel, not only what is late: counts are exact, an
 pub struct HistOptions {
     /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff (see rtscope watch)
     #[arg(value_name = "TRACKER")]
-    pub tracker: TrackerArg,
+    pub tracker: Tracker,
     /// Count apart by task, process, cgroup or cpu; by device (block, syscall), operation (block), interrupt (irq; response and
     /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock)
     #[arg(long, value_name = "KEY")]
-    pub by: Option<KeyArg>,
+    pub by: Option<HistKey>,
     /// Which keys come first: those with the largest total time, the longest single time, or the largest number of operations
     /// (total, longest, number) [default: total]
     #[arg(long, value_name = "ORDER", requires = "by")]
-    pub sort: Option<OrderArg>,
+    pub sort: Option<HistOrder>,
     /// Print what came in each interval of this length, and everything at the end
     #[arg(long, value_name = "TIME")]
     pub interval: Option<DurationNs>,
@@ -99,47 +99,5 @@ impl CountedOptions {
             command_output: self.json.of_command(),
             command: self.command,
         }
-    }
-}
-
-/// A tracker by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrackerArg(pub Tracker);
-
-impl std::str::FromStr for TrackerArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<TrackerArg, String> {
-        let found = Tracker::ALL.into_iter().find(|tracker| tracker.name() == text);
-        let names = Tracker::ALL.map(Tracker::name).join(", ");
-        found.map(TrackerArg).ok_or_else(|| format!("there is no tracker '{text}': {names}"))
-    }
-}
-
-/// A key by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyArg(pub HistKey);
-
-impl std::str::FromStr for KeyArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<KeyArg, String> {
-        let found = HistKey::ALL.into_iter().find(|key| key.name() == text);
-        let names = HistKey::ALL.map(HistKey::name).join(", ");
-        found.map(KeyArg).ok_or_else(|| format!("there is no key '{text}': {names}"))
-    }
-}
-
-/// An order of keys by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OrderArg(pub HistOrder);
-
-impl std::str::FromStr for OrderArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<OrderArg, String> {
-        let found = HistOrder::ALL.into_iter().find(|order| order.name() == text);
-        let names = HistOrder::ALL.map(HistOrder::name).join(", ");
-        found.map(OrderArg).ok_or_else(|| format!("there is no order '{text}': {names}"))
     }
 }

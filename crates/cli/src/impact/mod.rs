@@ -8,7 +8,7 @@ use crate::observer::Terminal;
 use crate::{output, stop};
 use options::ImpactOptions;
 use rtscope_measure::impact::{self, RateReport, Report};
-use rtscope_session::fail_if::{self, Figure, Figures};
+use rtscope_session::fail_if;
 use rtscope_view::impact as view;
 
 /// Measures and reports.
@@ -29,22 +29,8 @@ pub fn run(options: &ImpactOptions) -> Result<(), Failure> {
         let report = impact::run(&settings, &options.round_settings(), &stop, &observer)?;
         drop(observer);
         print(options, &report)?;
-        fail_if::judge(&options.fail_if, &figures(&report))
+        fail_if::judge(&options.fail_if, &report.figures())
     }
-}
-
-/// What --fail-if can be about: CASE.FIGURE.
-fn figures(report: &Report) -> Figures {
-    let mut figures = Figures::new();
-    for case in &report.cases {
-        let name = case.case.name();
-        for (figure, value) in &case.median {
-            let Some(figure) = figure.name() else { continue };
-            figures.push((format!("{name}.{figure}"), Figure::Time(*value)));
-        }
-        figures.push((format!("{name}.lost"), Figure::Count(case.events.lost)));
-    }
-    figures
 }
 
 fn print(options: &ImpactOptions, report: &Report) -> Result<(), Failure> {

@@ -25,7 +25,7 @@ pub fn run(options: ProfileOptions) -> Result<(), Failure> {
     let detect =
         DetectSettings { window_ns: options.window.0, baseline: options.baseline, level: options.alarm };
     let settings = ProfileSettings {
-        by: options.by.map(|by| by.0),
+        by: options.by,
         counted: options.of.counted(),
         interval_ns: options.interval.map(|interval| interval.0),
         asked: Some(Arc::clone(&asked)),

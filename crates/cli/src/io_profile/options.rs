@@ -2,9 +2,9 @@
 //! What `rtscope io-profile` takes.
 
 use crate::exit::help;
-use crate::hist::options::{CountedOptions, KeyArg};
+use crate::hist::options::CountedOptions;
 use clap::value_parser;
-use rtscope_session::hist::CELLS;
+use rtscope_session::hist::{CELLS, HistKey};
 use rtscope_session::units::DurationNs;
 
 pub const EXAMPLES: &str = help!(
@@ -27,7 +27,7 @@ chi-squared test that allows for bursts as far as the baseline has them: docs/ho
 pub struct ProfileOptions {
     /// A table for each device, cgroup, task or process
     #[arg(long, value_name = "KEY")]
-    pub by: Option<KeyArg>,
+    pub by: Option<HistKey>,
     /// Print what came in each interval of this length, and everything at the end
     #[arg(long, value_name = "TIME")]
     pub interval: Option<DurationNs>,

@@ -7,14 +7,14 @@ use crate::exit::Failure;
 use crate::observer::Terminal;
 use crate::{output, stop};
 use options::NptOptions;
-use rtscope_measure::npt::{self, Event, Report, Statistics};
-use rtscope_session::fail_if::{self, Figure, Figures};
+use rtscope_measure::npt::{self, Event, Report};
+use rtscope_session::fail_if;
 use rtscope_view::npt as view;
 
 /// Measures and reports.
 pub fn run(options: &NptOptions) -> Result<(), Failure> {
     check(options)?;
-    fail_if::check(&options.fail_if, &figures(None))?;
+    fail_if::check(&options.fail_if, &Report::figures(None))?;
     let cpu = npt::cpu(options.cpu)?;
     // Before there is another thread, and before memory is locked.
     let event =
@@ -22,28 +22,7 @@ pub fn run(options: &NptOptions) -> Result<(), Failure> {
     let stop = stop::on_signals()?;
     let report = npt::run(&options.settings(event, cpu), &stop, &Terminal::new())?;
     print(options, &report)?;
-    fail_if::judge(&options.fail_if, &figures(Some(&report)))
-}
-
-/// What --fail-if can be about; of both kinds of windows, where there are two, the larger.
-fn figures(report: Option<&Report>) -> Figures {
-    let sections =
-        || report.into_iter().flat_map(|report| &report.measured).map(|section| &section.statistics);
-    let time = |name: &str, of: &dyn Fn(&Statistics) -> Option<f64>| {
-        (name.to_string(), Figure::Time(sections().filter_map(of).reduce(f64::max)))
-    };
-    let mut figures = vec![
-        time("min", &|statistics| Some(statistics.min_ns)),
-        time("mean", &|statistics| Some(statistics.mean_ns)),
-        time("max", &|statistics| Some(statistics.max_ns)),
-        ("gaps".to_string(), Figure::Count(report.map(|report| report.long_gaps.count))),
-        ("lost".to_string(), Figure::Count(report.map(|report| report.events.lost))),
-    ];
-    for (at, percent) in npt::PERCENTILES.iter().enumerate() {
-        figures
-            .push(time(&format!("p{percent}"), &|statistics| statistics.percentiles_ns.get(at).copied()?));
-    }
-    figures
+    fail_if::judge(&options.fail_if, &Report::figures(Some(&report)))
 }
 
 fn print(options: &NptOptions, report: &Report) -> Result<(), Failure> {

@@ -4,22 +4,23 @@
 //! Standard output is written only when it takes more, so that Ctrl-C ends this also when nobody reads the pipe; until then events stay
 //! in the trace's files.
 
-use super::Output;
+use super::Events;
 use crate::exit::Failure;
-use crate::following::{PAUSE, WaitingNote, how_it_ended, is_closed};
+use crate::following::Reader;
+use crate::observer::Terminal;
 use crate::output::note;
-use crate::stop::{self, Stop};
-use crate::trace_args::{FormatArg, PrintOptions, report_damage};
+use crate::stop::Stop;
+use crate::trace_args::{FormatArg, PrintOptions};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rtscope_ctf::{Error, Followed, Follower, Format, NamesFollower, Round, Stage, TraceSet};
-use rtscope_event::counted;
+use rtscope_ctf::{StreamGap, TraceSet};
+use rtscope_session::print::{Audience, FollowedLines, Lines};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::{Addition, JsonFormat, PrettyFormat, Saying, Who, clean, missing_line};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A pipe takes this much at once, if it takes anything (PIPE_BUF).
@@ -27,136 +28,50 @@ const PIPE_BYTES: usize = 4096;
 
 /// Prints until the recording ends, or somebody ends this.
 pub fn run(options: &PrintOptions) -> Result<(), Failure> {
-    let names = NamesFollower::new(&options.trace.trace);
-    let known = names.names();
-    let selection = options.trace.selection_from_now(&known)?;
+    let observer = Terminal::new();
     let delay = Duration::from_nanos(options.follow.delay.0);
-    let follower = Follower::new(&options.trace.trace, selection);
-    let out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
-    let out = Output { stop: Some(stop::on_signals()?), ..out };
-    rtscope_session::limits::raise_file_limit();
+    let filter = options.trace.filter();
+    let mut followed = FollowedLines::new(&options.trace.trace, &filter, delay, &observer)?;
     // Only these show nothing that other events tell.
-    let needs_names = options.format != FormatArg::Babeltrace || options.trace.events.task.is_some();
-    let names = needs_names.then_some(names);
-    let mut printing =
-        Printing { follower, names, out, before: None, left: options.head.unwrap_or(u64::MAX) };
-    let who = |set: &TraceSet| Who::new(set, known.clone());
+    followed.needs_names = options.format != FormatArg::Babeltrace || filter.task.is_some();
+    let mut reader = Reader::new()?;
+    let out = Events::new(Some(Rc::clone(&reader.stop)))?;
+    let mut lines = Lines::new(out, options.head.unwrap_or(u64::MAX));
+    let names = followed.names();
+    let who = |set: &TraceSet| Who::new(set, names.clone());
+    let raw = options.clock_raw;
     let stage = match options.format {
         FormatArg::Text => {
-            let raw = options.clock_raw;
             let format = |set: &TraceSet| {
                 let format = PrettyFormat::for_people(set, time_of_day, raw, who(set));
                 Saying::new(set, format, Addition::Text)
             };
-            printing.until_end(options, delay, &format)
+            followed.print(&mut lines, &format, &mut reader)
         }
         FormatArg::Babeltrace => {
-            let raw = options.clock_raw;
-            printing.until_end(options, delay, &|set| PrettyFormat::new(set, time_of_day, raw))
+            followed.print(&mut lines, &|set| PrettyFormat::new(set, time_of_day, raw), &mut reader)
         }
-        FormatArg::Json => printing.until_end(options, delay, &|set| {
-            Saying::new(set, JsonFormat::new(set, who(set)), Addition::Json)
-        }),
+        FormatArg::Json => {
+            let format =
+                |set: &TraceSet| Saying::new(set, JsonFormat::new(set, who(set)), Addition::Json);
+            followed.print(&mut lines, &format, &mut reader)
+        }
         FormatArg::Csv => Err(Failure::Usage(
             "--format csv needs all kinds of events at the beginning, which --follow does not know; use text or json"
                 .to_owned(),
         )),
     }?;
-    printing.finish(&options.trace.trace, stage)
+    followed.finish(lines, stage)
 }
 
-struct Printing {
-    follower: Follower,
-    names: Option<NamesFollower>,
-    out: Output,
-    /// Of the last event.
-    before: Option<u64>,
-    left: u64,
-}
-
-impl Printing {
-    fn until_end<F: Format>(
-        &mut self,
-        options: &PrintOptions,
-        delay: Duration,
-        format: &dyn Fn(&TraceSet) -> F,
-    ) -> Result<Stage, Failure> {
-        let failed = |error: Error| Failure::Failed(error.to_string());
-        let mut current: Option<(u64, F)> = None;
-        let mut waiting = WaitingNote::new(&options.trace.trace);
-        loop {
-            let stage = self.follower.look(&rtscope_store::is_abandoned).map_err(failed)?;
-            waiting.stage(stage);
-            let generation = self.follower.generation();
-            let (_, format) = match current.take().filter(|(of, _)| *of == generation) {
-                Some(current_format) => current.insert(current_format),
-                None => current.insert((generation, format(self.follower.set()))),
-            };
-            let is_over = stage.is_over();
-            let horizon_ns = if is_over { i64::MAX } else { self.follower.horizon(delay) };
-            if let Some(names) = &mut self.names {
-                names.catch_up(&rtscope_store::is_abandoned, horizon_ns).map_err(failed)?;
-            }
-            let Printing { follower, out, before, left, .. } = self;
-            let round = follower.print(format, horizon_ns, *left, &mut |set, followed| {
-                match followed {
-                    Followed::Piece(piece) => {
-                        out.piece(piece, *left, before, format);
-                        *left = left.saturating_sub(piece.events);
-                    }
-                    Followed::Lost(stream, gap) => {
-                        let line =
-                            set.streams.get(stream).map(|stream| missing_line(stream, gap, time_of_day));
-                        line.into_iter().for_each(|line| note(&format!("rtscope: {}", clean(&line))));
-                    }
-                }
-                *left > 0 && out.failure.is_none() && !out.is_asked_to_stop()
-            });
-            let round = round.map_err(failed)?;
-            match (round, stage) {
-                (Round::Stopped, _) => return Ok(Stage::Growing),
-                (Round::More, _) => {}
-                _ if is_over => return Ok(stage),
-                _ if self.follower.is_past(horizon_ns) => return Ok(stage),
-                _ => {
-                    self.out.stop.iter().for_each(|stop| stop.wait(PAUSE, None));
-                    if self.out.is_asked_to_stop() || is_closed(&self.out.file) {
-                        return Ok(stage);
-                    }
-                }
-            }
-        }
+impl Audience for Reader {
+    fn goes_on(&self) -> bool {
+        !self.stop.asked()
     }
 
-    fn finish(mut self, trace: &Path, stage: Stage) -> Result<(), Failure> {
-        match self.out.failure {
-            // The reader needs no more, or somebody has ended this.
-            Some(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) => {
-                return Ok(());
-            }
-            Some(error) => return Err(Failure::system("writing to standard output", &error)),
-            None => {}
-        }
-        match self.follower.late() {
-            0 => {}
-            late => note(&format!(
-                "rtscope: {}",
-                counted(
-                    late,
-                    "event came too late to be in order; it is marked as late",
-                    "events came too late to be in order; they are marked as late"
-                )
-            )),
-        }
-        self.out.damaged.extend(self.follower.take_damaged());
-        report_damage(&mut self.out.damaged)?;
-        how_it_ended(stage, trace)
-    }
-}
-
-impl Output {
-    fn is_asked_to_stop(&self) -> bool {
-        self.stop.as_ref().is_some_and(Stop::asked)
+    fn lost(&self, set: &TraceSet, stream: usize, gap: &StreamGap) {
+        let line = set.streams.get(stream).map(|stream| missing_line(stream, gap, time_of_day));
+        line.into_iter().for_each(|line| note(&format!("rtscope: {}", clean(&line))));
     }
 }
 

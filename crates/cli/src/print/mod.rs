@@ -4,19 +4,22 @@
 mod follow;
 
 use crate::exit::Failure;
-use crate::following::is_being_made;
+use crate::observer::Terminal;
 use crate::output::{as_asked, note};
 use crate::stop::Stop;
 use crate::trace_args::{FormatArg, PrintOptions};
-use rtscope_ctf::{DamagedFile, Format, Piece, Selection, TaskNames, TraceSet, print};
+use rtscope_ctf::{Format, Selection, TaskNames, TraceSet};
+use rtscope_session::print::Lines;
 use rtscope_session::wall_clock::time_of_day;
+use rtscope_session::{Observer, traces};
 use rtscope_view::{
     Addition, Architecture, CsvFormat, JsonFormat, PrettyFormat, Resolver, Resolving, Saying, Who,
     missing_lines, to_read, why_not,
 };
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 
 /// Opens, prints, says what is missing.
 pub fn run(options: &PrintOptions) -> Result<(), Failure> {
@@ -34,139 +37,104 @@ pub fn run(options: &PrintOptions) -> Result<(), Failure> {
     if options.resolve && options.follow.follow {
         return Err(Failure::Usage("--resolve needs a finished recording; leave --follow out".to_owned()));
     }
-    if options.follow.follow && is_being_made(&options.trace.trace) {
+    if options.follow.follow && traces::is_being_made(&options.trace.trace) {
         return follow::run(options);
     }
-    let mut set = options.trace.open()?;
-    let selection = options.trace.selection(&set)?;
+    let set = options.trace.open()?;
+    let (filter, observer) = (options.trace.filter(), Terminal::new());
+    let selection = filter.selection(&set, &observer)?;
     if !options.fields.is_empty() {
         let fields: Vec<&str> = options.fields.iter().map(String::as_str).collect();
         selection.check_fields(&set, &fields).map_err(Failure::Usage)?;
     }
-    let mut out = Output::new().map_err(|error| Failure::doing("opening standard output", error))?;
-    let limit = options.head.unwrap_or(u64::MAX);
+    let mut lines = Lines::new(Events::new(None)?, options.head.unwrap_or(u64::MAX));
+    let printing = Printing { set: &set, selection: &selection, resolve: options.resolve };
     let who = || Who::new(&set, TaskNames::of(&set));
     match options.format {
         FormatArg::Babeltrace => {
             let format = PrettyFormat::new(&set, time_of_day, options.clock_raw);
-            match options.resolve {
-                true => out.resolved(&set, &selection, limit, format, Addition::Text),
-                false => out.events(&set, &selection, limit, &format),
-            }
+            printing.write(&mut lines, format, Addition::Text);
         }
         FormatArg::Text => {
             let format = PrettyFormat::for_people(&set, time_of_day, options.clock_raw, who());
-            let format = Saying::new(&set, format, Addition::Text);
-            match options.resolve {
-                true => out.resolved(&set, &selection, limit, format, Addition::Text),
-                false => out.events(&set, &selection, limit, &format),
-            }
+            printing.write(&mut lines, Saying::new(&set, format, Addition::Text), Addition::Text);
         }
         FormatArg::Json => {
-            let format = Saying::new(&set, JsonFormat::new(&set, who()), Addition::Json);
-            match options.resolve {
-                true => out.resolved(&set, &selection, limit, format, Addition::Json),
-                false => out.events(&set, &selection, limit, &format),
-            }
+            let format = JsonFormat::new(&set, who());
+            printing.write(&mut lines, Saying::new(&set, format, Addition::Json), Addition::Json);
         }
         FormatArg::Csv => {
             let format = CsvFormat::new(&set, &options.fields, who());
-            out.bytes(format.header().as_bytes());
-            out.events(&set, &selection, limit, &format);
+            lines.text(format.header().as_bytes());
+            lines.print(&set, &selection, &format, &mut |_| {});
         }
     }
-    match out.failure {
-        // The reader needs no more.
-        Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-        Some(error) => return Err(Failure::system("writing to standard output", &error)),
-        None => {}
+    // The reader may need no more.
+    let Some(written) = lines.finish()? else { return Ok(()) };
+    if options.head != Some(0) {
+        filter.note_if_nothing(written.events, &observer);
     }
-    if limit > 0 {
-        options.trace.note_if_nothing(out.events);
-    }
-    for line in missing_lines(&set, time_of_day) {
-        note(&format!("rtscope: {}", rtscope_view::clean(&line)));
-    }
-    let mut damaged = std::mem::take(&mut set.damaged);
-    damaged.append(&mut out.damaged);
-    options.trace.report_end(&mut damaged)
+    missing_lines(&set, time_of_day).iter().for_each(|line| observer.note(line));
+    let mut damaged = set.damaged;
+    damaged.extend(written.damaged);
+    traces::report_end(&options.trace.trace, &mut damaged, &observer)
 }
 
-/// Standard output without a buffer of its own: pieces are large.
-struct Output {
-    file: File,
-    failure: Option<io::Error>,
-    damaged: Vec<DamagedFile>,
-    /// Printed so far.
-    events: u64,
-    /// What may end a write that takes long.
-    stop: Option<Stop>,
+/// What is printed.
+struct Printing<'s> {
+    set: &'s TraceSet,
+    selection: &'s Selection,
+    resolve: bool,
 }
 
-impl Output {
-    fn new() -> io::Result<Output> {
-        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-        Ok(Output { file, failure: None, damaged: Vec::new(), events: 0, stop: None })
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        if self.failure.is_none() {
-            self.failure = match &self.stop {
-                Some(stop) => follow::write(&mut self.file, bytes, stop).err(),
-                None => self.file.write_all(bytes).err(),
-            };
+impl Printing<'_> {
+    /// In this format; with what numbers in system calls mean if that was asked for.
+    fn write<F: Format>(&self, lines: &mut Lines<Events>, format: F, addition: Addition) {
+        let Printing { set, selection, resolve } = self;
+        if !resolve {
+            return lines.print(set, selection, &format, &mut |_| {});
         }
-    }
-
-    fn events<F: Format>(&mut self, set: &TraceSet, selection: &Selection, limit: u64, format: &F) {
-        let mut before = None;
-        let mut left = limit;
-        print(set, selection, limit, format, &mut |piece: &mut Piece| {
-            self.piece(piece, left, &mut before, format);
-            left = left.saturating_sub(piece.events);
-            left > 0 && self.failure.is_none()
-        });
-    }
-
-    /// The same, with what numbers in system calls mean.
-    fn resolved<F: Format>(
-        &mut self,
-        set: &TraceSet,
-        selection: &Selection,
-        limit: u64,
-        format: F,
-        addition: Addition,
-    ) {
         let why_not = why_not(set, selection);
         if let Some(why) = why_not {
             note(&format!("rtscope: descriptors are shown as numbers: {why}"));
         }
         let format = Resolving::new(set, format, addition, architecture(set), selection);
         let mut resolver = Resolver::new(addition, why_not.is_none());
-        let (mut before, mut left) = (None, limit);
-        print(set, &to_read(selection), limit, &format, &mut |piece: &mut Piece| {
-            resolver.piece(piece);
-            self.piece(piece, left, &mut before, &format);
-            left = left.saturating_sub(piece.events);
-            left > 0 && self.failure.is_none()
-        });
+        lines.print(set, &to_read(selection), &format, &mut |piece| resolver.piece(piece));
+    }
+}
+
+/// Standard output without a buffer of its own: pieces are large.
+struct Events {
+    file: File,
+    /// What may end a write that takes long.
+    stop: Option<Rc<Stop>>,
+}
+
+impl Events {
+    fn new(stop: Option<Rc<Stop>>) -> Result<Events, Failure> {
+        let file = io::stdout().as_fd().try_clone_to_owned();
+        let file = file.map_err(|error| Failure::doing("opening standard output", error))?;
+        Ok(Events { file: File::from(file), stop })
+    }
+}
+
+impl Write for Events {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_all(bytes).map(|()| bytes.len())
     }
 
-    /// At most `left` events. `before`: of the last event of the piece before.
-    fn piece<F: Format>(&mut self, piece: &mut Piece, left: u64, before: &mut Option<u64>, format: &F) {
-        let end = if piece.events > left { lines_end(&piece.text, left) } else { piece.text.len() };
-        let text = piece.text.get(..end).unwrap_or_default();
-        let (head, rest) = text.split_at(piece.first.map_or(0, |(_, at)| at).min(end));
-        let mut gap = Vec::new();
-        if let Some((first, _)) = piece.first.filter(|_| end > 0) {
-            format.gap(*before, first, &mut gap);
+    /// The one that is provided would try again when somebody has asked to stop.
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let asked = as_asked(bytes);
+        match &self.stop {
+            Some(stop) => follow::write(&mut self.file, &asked, stop),
+            None => self.file.write_all(&asked),
         }
-        self.bytes(&as_asked(head));
-        self.bytes(&gap);
-        self.bytes(&as_asked(rest));
-        *before = piece.last.or(*before);
-        self.events = self.events.saturating_add(piece.events);
-        self.damaged.append(&mut piece.damaged);
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -179,14 +147,4 @@ fn architecture(set: &TraceSet) -> Architecture {
     let kernel = text(uname.as_ref().map(|uname| uname.release()));
     let machine = text(uname.as_ref().map(|uname| uname.machine()));
     Architecture::of(set, (&host, &kernel, &machine))
-}
-
-/// Length of the first lines.
-fn lines_end(text: &[u8], lines: u64) -> usize {
-    let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-    match usize::try_from(lines) {
-        Ok(0) => 0,
-        Ok(lines) => ends.take(lines).last().unwrap_or(0),
-        Err(_) => text.len(),
-    }
 }

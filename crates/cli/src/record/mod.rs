@@ -17,7 +17,7 @@ pub fn run(options: &RecordOptions) -> Result<(), Failure> {
     let report = Report::new(options.json.begin()?);
     let done = recorded(options, &report);
     // To have finished what is left of a killed one is a success, however little that is.
-    let allowed = options.fail_if_lost.or(options.recover.as_ref().map(|_| 1.0));
+    let allowed = options.fail_if_lost.map(|share| share.0).or(options.recover.as_ref().map(|_| 1.0));
     match done {
         // What COMMAND came to is said if nothing else is.
         Ok(()) | Err(Failure::Command { .. }) => report.judge(allowed).and(done),

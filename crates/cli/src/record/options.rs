@@ -4,12 +4,11 @@
 use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
-use rtscope_event::Tracker;
 use rtscope_session::record::{
-    self, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES, RecordSettings,
-    RingSettings, SnapshotCause,
+    self, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, ProcessChoice, ProgramsSettings,
+    RING_FILES, RecordSettings, RingSettings, SnapshotCause, patterns_of,
 };
-use rtscope_session::units::{Bytes, DurationNs};
+use rtscope_session::units::{Bytes, DiskBytes, DurationNs, Share};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -164,7 +163,7 @@ pub struct RecordOptions {
     /// (syscall>10ms; not those that wait on purpose), time off the CPU (offcpu>50ms), a wait for a lock (lock>1ms), or
     /// from a wakeup until a CPU is there (wakeup>1ms). Tested in the kernel at each event; only events that eBPF records
     #[arg(long = "while", value_name = "TRACKER>TIME", conflicts_with_all = ["user", "flight_recorder", "recover"])]
-    pub only_while: Option<WhileArg>,
+    pub only_while: Option<OnlyWhile>,
     /// Size of each CPU's buffer, for each of the two recorders [default: 8M]
     #[arg(long, value_name = "SIZE")]
     pub buffer: Option<Bytes>,
@@ -173,8 +172,8 @@ pub struct RecordOptions {
     pub duration: Option<DurationNs>,
     /// Keep only the newest events: traces, metadata and what is not in a trace yet take at most this size on disk; the
     /// oldest time is removed from all streams. What was removed is counted as overwritten
-    #[arg(long, value_name = "SIZE", value_parser = disk_size, conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
-    pub max_size: Option<u64>,
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
+    pub max_size: Option<DiskBytes>,
     /// With --max-size: files of each stream, at most; of as many parts one is removed at a time [default: 16]
     #[arg(long, value_name = "N", requires = "max_size", value_parser = clap::value_parser!(u64).range(4..=1000))]
     pub max_files: Option<u64>,
@@ -195,101 +194,14 @@ pub struct RecordOptions {
     #[command(flatten)]
     pub json: JsonOutput,
     /// Exit with code 6 when more than this part of the events was lost [with no SHARE: any; without this option: 50%]
-    #[arg(long, value_name = "SHARE", value_parser = share, num_args = 0..=1, require_equals = true, default_missing_value = "0")]
-    pub fail_if_lost: Option<f64>,
+    #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub fail_if_lost: Option<Share>,
     /// Finish the trace DIR of a recording that was killed
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["kernel", "user", "output", "command"])]
     pub recover: Option<PathBuf>,
     /// Start this program, and stop when it ends
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
-}
-
-/// A part: `1%`, `0.01`.
-fn share(text: &str) -> Result<f64, String> {
-    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |percent| (percent, 100.0));
-    let share = number.trim().parse::<f64>().map(|number| number / unit);
-    share
-        .ok()
-        .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| format!("'{text}' is not a part; write 1%"))
-}
-
-/// `syscall>10ms`: for which tasks events are recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WhileArg {
-    tracker: Tracker,
-    time_ns: u64,
-}
-
-impl std::str::FromStr for WhileArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<WhileArg, String> {
-        let trackers = [Tracker::Syscall, Tracker::Offcpu, Tracker::Lock, Tracker::Wakeup];
-        let parts = text.split_once('>').map(|(name, time)| (name.trim(), time.trim()));
-        let tracker = parts.and_then(|(name, _)| trackers.into_iter().find(|tracker| tracker.name() == name));
-        let (Some(tracker), Some((_, time))) = (tracker, parts) else {
-            let names = trackers.map(Tracker::name).join(", ");
-            return Err(format!("'{text}' is not one of {names}, with '>' and a time; write 'syscall>10ms'"));
-        };
-        match time.parse::<DurationNs>()?.0 {
-            0 => Err("the time has to be longer than 0".to_string()),
-            time_ns => Ok(WhileArg { tracker, time_ns }),
-        }
-    }
-}
-
-/// Levels of events, by their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LevelRange {
-    from: u32,
-    to: u32,
-}
-
-/// As syslog has them.
-const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
-
-impl std::str::FromStr for LevelRange {
-    type Err = String;
-
-    /// `LEVEL`: up to this one; `LEVEL..LEVEL`, of which one may be missing.
-    fn from_str(text: &str) -> Result<LevelRange, String> {
-        let number = |word: &str| {
-            let named = LEVELS.iter().position(|level| *level == word).and_then(|at| u32::try_from(at).ok());
-            named.or_else(|| word.parse().ok()).ok_or_else(|| {
-                format!("'{word}' is not a level; write a number, or one of {}", LEVELS.join(", "))
-            })
-        };
-        let (from, to) = match text.split_once("..") {
-            None => (0, number(text)?),
-            Some((from, to)) => {
-                let from = if from.is_empty() { 0 } else { number(from)? };
-                (from, if to.is_empty() { 7.max(from) } else { number(to)? })
-            }
-        };
-        if from > to {
-            return Err(format!(
-                "'{text}' has no level in it; the more severe one comes first: err..warning"
-            ));
-        }
-        Ok(LevelRange { from, to })
-    }
-}
-
-/// A size on disk: `500M`, `2G`, `1.5T`.
-fn disk_size(text: &str) -> Result<u64, String> {
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let number: f64 = number.parse().map_err(|_| format!("'{text}' does not begin with a number"))?;
-    let shift = match unit {
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return Err(format!("'{text}' is not a size; write 500M or 2G")),
-    };
-    Ok((number * (1_u64 << shift) as f64) as u64)
 }
 
 impl RecordOptions {
@@ -299,7 +211,8 @@ impl RecordOptions {
             return Err(Failure::Usage("-o DIR is missing: the directory of the trace".to_string()));
         };
         self.refuse_unused()?;
-        let snapshot_on = self.snapshot_on.iter().map(|cause| self.snapshot_cause(cause));
+        let snapshot_on =
+            self.snapshot_on.iter().map(|cause| SnapshotCause::parse(cause, !self.user.is_empty()));
         let programs = (!self.user.is_empty()).then(|| self.programs());
         let kernel = (!self.kernel.is_empty() || programs.is_none()).then(|| self.tracepoints());
         Ok(RecordSettings {
@@ -311,30 +224,11 @@ impl RecordOptions {
             fifo: self.fifo,
             snapshot_on: snapshot_on.collect::<Result<_, Failure>>()?,
             ring: self.max_size.map(|max_size| RingSettings {
-                max_bytes: max_size,
+                max_bytes: max_size.0,
                 max_files: self.max_files.unwrap_or(RING_FILES),
             }),
             ..RecordSettings::of(target)
         })
-    }
-
-    fn snapshot_cause(&self, text: &str) -> Result<SnapshotCause, Failure> {
-        match text {
-            "signal" => Ok(SnapshotCause::Signal),
-            "tracing-off" => Ok(SnapshotCause::TracingOff),
-            event if event.contains([' ', ',']) => Err(Failure::Usage(format!(
-                "--snapshot-on {event}: it is one event (PROVIDER:EVENT), without a condition; repeat the option for others"
-            ))),
-            event if event.contains(':') && !self.user.is_empty() => {
-                Ok(SnapshotCause::Event(event.to_string()))
-            }
-            event if event.contains(':') => {
-                Err(Failure::Usage(format!("--snapshot-on {event}: that is an event of a program; add -u")))
-            }
-            other => Err(Failure::Usage(format!(
-                "--snapshot-on {other}: write an event of a program (PROVIDER:EVENT), tracing-off, or signal"
-            ))),
-        }
     }
 
     fn tracepoints(&self) -> KernelSettings {
@@ -349,7 +243,7 @@ impl RecordOptions {
             buffer_bytes: self.buffer.map_or(KERNEL_BUFFER_BYTES, |buffer| buffer.0),
             with_self: self.with_self,
             by_ftrace: self.by == RecorderArg::Ftrace,
-            only_while: self.only_while.map(|only| (only.tracker, only.time_ns)),
+            only_while: self.only_while,
             convert_after: self.convert_after,
         }
     }
@@ -357,8 +251,7 @@ impl RecordOptions {
     fn programs(&self) -> ProgramsSettings {
         ProgramsSettings {
             patterns: self.user.iter().flat_map(|list| patterns_of(list)).collect(),
-            level: self.level.to,
-            level_from: self.level.from,
+            levels: self.level,
             processes: ProcessChoice {
                 pids: self.pid.clone(),
                 comm: self.comm.clone(),
@@ -396,33 +289,5 @@ impl RecordOptions {
                 "{name} is for tracepoints (-k) and does not apply to events of programs (-u); leave it out or add -k"
             ))),
         }
-    }
-}
-
-/// The patterns of a list: between commas, but for those in a condition's quotes.
-fn patterns_of(list: &str) -> Vec<String> {
-    let mut quote = None;
-    let is_between = |character: char| {
-        match quote {
-            Some(begun) if begun == character => quote = None,
-            None if matches!(character, '"' | '\'') => quote = Some(character),
-            _ => {}
-        }
-        character == ',' && quote.is_none()
-    };
-    list.split(is_between).map(str::to_string).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_comma_in_a_text_ends_no_pattern() {
-        assert_eq!(patterns_of("a:*,b,!c:d"), ["a:*", "b", "!c:d"]);
-        assert_eq!(
-            patterns_of("a:b if text == \"x,'y\" && n > 1,c if t == 'u,v'"),
-            ["a:b if text == \"x,'y\" && n > 1", "c if t == 'u,v'"]
-        );
     }
 }

@@ -17,11 +17,10 @@ use options::{
 };
 use rtscope_event::counted;
 use rtscope_session::shield::artis;
+use rtscope_session::shield::state::{self, ShieldState};
 use rtscope_session::shield::top::{self, TopSettings};
 use rtscope_session::shield::verify::{self, VerifySettings};
-use rtscope_shield::apply::{self, UndoOutcome, first_complaint};
-use rtscope_shield::health;
-use rtscope_shield::journal::{Journal, State};
+use rtscope_shield::apply::{self, first_complaint};
 use rtscope_shield::step::Step;
 use rtscope_shield::{Cpus, Error, System, place, plan};
 use rtscope_view::shield as view;
@@ -82,31 +81,8 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
 }
 
 fn status(system: &System, json: bool) -> Result<(), Failure> {
-    let journal = Journal::load(system)?;
-    let steps = journal.as_ref().map_or_else(Vec::new, |journal| apply::status(system, journal));
-    let made = journal.as_ref().filter(|journal| journal.state == State::Active);
-    let problems = made.map_or_else(Vec::new, |journal| health::health(system, journal).problems);
-    let tasks = journal.as_ref().map_or_else(Vec::new, |journal| rtscope_shield::rt0::rt0(system, journal));
-    let scheduler = journal.as_ref().and_then(|journal| artis::status(system, journal));
-    if json {
-        let rest = (scheduler.as_ref(), problems.as_slice(), tasks.as_slice());
-        result(&view::status_json(journal.as_ref(), &steps, rest).to_string());
-        return Ok(());
-    }
-    match journal {
-        None => result("no shield"),
-        Some(journal) => {
-            let mut text = view::status(&journal, &steps);
-            if let (State::Active, Ok(rt)) = (journal.state, Cpus::from_list(&journal.rt)) {
-                text.push_str(&view::problems(&problems));
-                text.push_str(&rtscope_view::clean(&view::tasks(&tasks, &rt)));
-            }
-            result(text.trim_end());
-            if let Some(scheduler) = scheduler {
-                result(&rtscope_view::clean(&scheduler.to_string()));
-            }
-        }
-    }
+    let state = ShieldState::read(system)?;
+    result(&if json { view::status_json(&state).to_string() } else { view::status(&state) });
     Ok(())
 }
 
@@ -141,30 +117,9 @@ fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
 }
 
 fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
-    let problems =
-        Journal::load(system)?.map_or_else(Vec::new, |made| health::health(system, &made).problems);
-    if let Some(problem) = problems.iter().find(|problem| problem.what.contains("offline")) {
-        note(&format!(
-            "rtscope: {}. Kernels before Linux 6.2 forget which offline CPUs tasks may use: there, bring them online first",
-            problem.what
-        ));
-    }
-    let all = apply::undo(system, options.force)?;
-    let failed =
-        all.settings.iter().filter(|(_, undone)| matches!(undone, UndoOutcome::Failed { .. })).count();
-    result(&if options.json { view::undone_json(&all).to_string() } else { view::undone(&all) });
-    if failed > 0 {
-        let problems =
-            Journal::load(system)?.map_or_else(Vec::new, |left| health::health(system, &left).problems);
-        let offline = problems.iter().find(|problem| problem.what.contains("offline"));
-        let offline = offline.map_or_else(String::new, |problem| format!("; {}", problem.what));
-        return Err(Failure::Failed(format!(
-            "{} could not be restored; rtscope shield undo tries again with what is still in {}{offline}",
-            counted(failed, "setting", "settings"),
-            rtscope_shield::journal::PATH
-        )));
-    }
-    Ok(())
+    let undone = state::undo(system, options.force, &Terminal::new())?;
+    result(&if options.json { view::undone_json(&undone).to_string() } else { view::undone(&undone) });
+    state::judge_undone(system, &undone)
 }
 
 /// The first step that did not have its effect is the failure.

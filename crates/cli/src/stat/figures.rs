@@ -1,85 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope stat --tasks`, `--irqs`, `--syscalls`, `--latency`: one pass over the trace for all of them.
+//! `rtscope stat --tasks`, `--irqs`, `--syscalls`, `--latency`: what they do is in `rtscope_session::stat`.
 
 use crate::exit::Failure;
+use crate::observer::Terminal;
 use crate::output::{file, note, object, result};
 use crate::progress::Progress;
 use crate::terminal;
 use crate::trace_args::StatOptions;
-use rtscope_analyze::analysis::{Analysis, analyze};
-use rtscope_analyze::stat::latency::{DeviceNames, Latencies, LatencyFilter, LatencyReport, Question};
-use rtscope_analyze::stat::{Irqs, IrqsReport, SyscallsReport, Tasks, TasksReport};
-use rtscope_ctf::{OpenTrace, TraceSet, read};
-use rtscope_event::{TraceSource, counted};
-use rtscope_session::devices;
+use rtscope_event::counted;
+use rtscope_session::stat::StatReports;
+use rtscope_session::traces;
 use rtscope_session::wall_clock::time_of_day;
-use rtscope_view::{
-    Wanted, irqs_json, irqs_text, latency_json, latency_svg, latency_text, syscalls_json, syscalls_text,
-    tasks_json, tasks_text,
-};
-use std::collections::BTreeSet;
+use rtscope_view::{Wanted, figures_json, figures_text, latency_svg};
 
 /// Shown without --top.
 const ROWS: usize = 20;
 
-/// What was asked for, as an analysis.
-pub(super) type Analyses = ((Option<Tasks>, Option<Irqs>), Option<Latencies>);
-
-/// What it says.
-pub(super) type Reports =
-    ((Option<(TasksReport, SyscallsReport)>, Option<IrqsReport>), Option<Vec<LatencyReport>>);
-
-/// Opens, reads, shows.
+/// Reads, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
-    let trace = &options.trace;
-    check(options)?;
-    let questions = questions(options)?;
-    let set = trace.open()?;
-    one_host(&set)?;
-    all_events(options, &set)?;
-    let mut selection = trace.times(&set)?;
-    // What happened before says who ran then, and who waited.
-    let since_ns = selection.from_ns.take();
+    let trace = &options.trace.trace;
     let progress = Progress::new(100);
-    let analyses = analyses(options, since_ns, &devices::names_of(&set))?;
-    let wants = analyses.clone();
-    let found: Result<_, Failure> = read(&set, &selection, &|class| wants.wants(class), |source| {
-        for question in &questions {
-            question.check(&source.schema().classes).map_err(Failure::Usage)?;
-        }
-        let reports = analyze(source, analyses, &mut |part| {
-            progress.at((part.unwrap_or(0.0) * 100.0) as u64);
-        });
-        Ok((reports, std::mem::take(&mut source.damaged), source.untimed))
-    });
+    let found = options.settings().figures(trace, &Terminal::new(), &mut |percent| progress.at(percent));
     progress.finish();
-    let (reports, damaged, untimed) = found?;
-    if untimed > 0 {
+    let mut found = found?;
+    if found.untimed > 0 {
         note(&format!(
             "rtscope: {}",
             counted(
-                untimed,
+                found.untimed,
                 "stream has no clock; it is left out",
                 "streams have no clock; they are left out"
             )
         ));
     }
-    note_if_nothing(options, &reports);
-    result(&shown(options, reports)?);
-    let mut damaged = damaged;
-    damaged.extend(set.damaged);
-    trace.report_end(&mut damaged)
+    note_if_nothing(options, &found.reports);
+    result(&shown(options, found.reports)?);
+    traces::report_end(trace, &mut found.damaged, &Terminal::new())
 }
 
 /// Says that a filter left nothing of what was asked for.
-fn note_if_nothing(options: &StatOptions, ((tasks, _), latencies): &Reports) {
+fn note_if_nothing(options: &StatOptions, reports: &StatReports) {
     let wanted = wanted(options);
-    let has_none =
-        |tasks: &TasksReport| !tasks.tasks.is_empty() && !tasks.tasks.iter().any(|task| wanted.has(task));
-    let no_task = tasks.as_ref().is_some_and(|(tasks, _)| options.tasks && has_none(tasks));
-    let no_latency = latencies.as_ref().is_some_and(|all| all.iter().all(|report| report.all.all.count == 0));
+    let tasks = reports.tasks.as_ref().map(|report| report.tasks.as_slice()).unwrap_or_default();
+    let no_task = !tasks.is_empty() && !tasks.iter().any(|task| wanted.has(task));
+    let latencies = &reports.latencies;
+    let no_latency = !latencies.is_empty() && latencies.iter().all(|report| report.all.all.count == 0);
     if no_task || no_latency {
-        options.trace.note_if_nothing(0);
+        options.trace.filter().note_if_nothing(0, &Terminal::new());
     }
 }
 
@@ -88,119 +55,13 @@ fn wanted(options: &StatOptions) -> Wanted {
 }
 
 /// The reports that were asked for. A picture goes into its file.
-pub(super) fn shown(options: &StatOptions, ((tasks, irqs), latencies): Reports) -> Result<String, Failure> {
-    let wanted = wanted(options);
-    let style = terminal::style(false);
-    let mut texts = Vec::new();
-    if let Some((mut tasks, syscalls)) = tasks {
-        tasks.tasks.retain(|task| wanted.has(task));
-        if options.tasks {
-            texts.push(match options.json {
-                true => object(tasks_json(&tasks))?,
-                false => tasks_text(&tasks, &wanted, time_of_day, style),
-            });
-        }
-        if options.syscalls {
-            texts.push(match options.json {
-                true => object(syscalls_json(&syscalls))?,
-                false => syscalls_text(&syscalls, &wanted, time_of_day, style),
-            });
-        }
-    }
-    if let Some(irqs) = irqs {
-        texts.push(match options.json {
-            true => object(irqs_json(&irqs))?,
-            false => irqs_text(&irqs, &wanted, time_of_day, style),
-        });
-    }
-    let latencies = latencies.unwrap_or_default();
-    for report in &latencies {
-        texts.push(match options.json {
-            true => object(latency_json(report))?,
-            false => latency_text(report, &wanted, time_of_day, style),
-        });
-    }
+pub(super) fn shown(options: &StatOptions, reports: StatReports) -> Result<String, Failure> {
     if let Some(path) = &options.svg {
-        file(path, &latency_svg(&latencies))?;
+        file(path, &latency_svg(&reports.latencies))?;
     }
-    Ok(texts.join("\n"))
-}
-
-/// The analyses that were asked for, of what happened since then.
-pub(super) fn analyses(
-    options: &StatOptions,
-    since_ns: Option<i64>,
-    devices: &DeviceNames,
-) -> Result<Analyses, Failure> {
-    let tasks = (options.tasks || options.syscalls).then(|| Tasks::since(since_ns));
-    let irqs = options.irqs.then(|| Irqs::since(since_ns));
-    let questions = questions(options)?;
-    let filter = LatencyFilter { since_ns, ..filter(options)? };
-    let latencies = (!questions.is_empty()).then(|| Latencies::new(&questions, &filter, devices));
-    Ok(((tasks, irqs), latencies))
-}
-
-fn questions(options: &StatOptions) -> Result<Vec<Question>, Failure> {
-    let parse =
-        |text: &String| Question::parse(text).map_err(|why| Failure::Usage(format!("--latency {why}")));
-    Ok(options.latency.iter().map(parse).collect::<Result<Vec<_>, _>>()?.concat())
-}
-
-fn filter(options: &StatOptions) -> Result<LatencyFilter, Failure> {
-    let events = &options.trace.events;
-    Ok(LatencyFilter {
-        since_ns: None,
-        task: events.task.clone(),
-        cpus: events.cpus()?,
-        events: events.patterns(),
-    })
-}
-
-/// Whether the options go together.
-pub(super) fn check(options: &StatOptions) -> Result<(), Failure> {
-    let events = &options.trace.events;
-    let others = options.tasks || options.irqs || options.syscalls;
-    if !events.condition.is_empty() {
-        return Err(Failure::Usage(
-            "--where does not go with --tasks, --irqs, --syscalls and --latency, which need all events; leave it out"
-                .to_owned(),
-        ));
+    let wanted = wanted(options);
+    match options.json {
+        true => object(figures_json(reports, &wanted)),
+        false => Ok(figures_text(reports, &wanted, time_of_day, terminal::style(false))),
     }
-    if others && (!events.event.is_empty() || events.cpu.is_some()) {
-        return Err(Failure::Usage(
-            "--tasks, --irqs and --syscalls need all events; leave --event, --where and --cpu out \
-             (--from, --to and --task are fine)"
-                .to_owned(),
-        ));
-    }
-    if events.task.is_some() && !options.tasks && options.latency.is_empty() {
-        return Err(Failure::Usage(
-            "--task goes with --tasks or --latency here; add one, or leave --task out".to_owned(),
-        ));
-    }
-    Ok(())
-}
-
-/// A cut may have been made without some of the events.
-fn all_events(options: &StatOptions, set: &TraceSet) -> Result<(), Failure> {
-    let others = options.tasks || options.irqs || options.syscalls;
-    match others && set.traces.iter().any(OpenTrace::is_selection) {
-        true => Err(Failure::Usage(
-            "--tasks, --irqs and --syscalls need all events, and this trace was cut by --event, --where or --task; \
-             name the trace that it was cut from"
-                .to_owned(),
-        )),
-        false => Ok(()),
-    }
-}
-
-fn one_host(set: &TraceSet) -> Result<(), Failure> {
-    let hosts: BTreeSet<&str> = set.traces.iter().map(|trace| trace.host()).collect();
-    if hosts.len() > 1 {
-        return Err(Failure::Usage(format!(
-            "the traces are of {} hosts, whose threads and CPUs have the same numbers; name the directory of one",
-            hosts.len()
-        )));
-    }
-    Ok(())
 }

@@ -6,21 +6,22 @@ mod figures;
 mod follow;
 
 use crate::exit::Failure;
-use crate::following::is_being_made;
-use crate::output::result;
+use crate::observer::Terminal;
+use crate::output::{object, result};
 use crate::progress::Progress;
 use crate::trace_args::StatOptions;
 use rtscope_ctf::count;
+use rtscope_session::traces;
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 
 /// Opens, counts, shows.
 pub fn run(options: &StatOptions) -> Result<(), Failure> {
-    let wants_figures = options.tasks || options.irqs || options.syscalls || !options.latency.is_empty();
-    if options.follow.follow && is_being_made(&options.trace.trace) {
-        return follow::run(options, wants_figures);
+    let settings = options.settings();
+    if options.follow.follow && traces::is_being_made(&options.trace.trace) {
+        return follow::run(options);
     }
-    if wants_figures {
+    if settings.wants_figures() {
         return figures::run(options);
     }
     if options.top.is_some() {
@@ -30,21 +31,20 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
         ));
     }
     let set = options.trace.open()?;
-    let selection = options.trace.selection(&set)?;
+    let filter = settings.filter;
+    let selection = filter.selection(&set, &Terminal::new())?;
     let bytes = set.streams.iter().map(|stream| stream.bytes).sum();
     let progress = Progress::new(bytes);
     let counts = count(&set, &selection, &|done| progress.at(done));
     progress.finish();
     let events = counts.streams.iter().flat_map(|stream| &stream.events).sum();
-    let stat = TraceStat::new((&set, options.trace.stage()), &counts, &selection);
-    if options.json {
-        let line = stat.json().map_err(|error| Failure::doing("writing JSON", error))?;
-        result(&line);
-    } else {
-        result(&stat.text(time_of_day, crate::terminal::style(false)));
-    }
-    options.trace.note_if_nothing(events);
+    let stat = TraceStat::new((&set, traces::stage(&options.trace.trace)), &counts, &selection);
+    result(&match options.json {
+        true => object(stat.json())?,
+        false => stat.text(time_of_day, crate::terminal::style(false)),
+    });
+    filter.note_if_nothing(events, &Terminal::new());
     let mut damaged = set.damaged;
     damaged.extend(counts.damaged);
-    options.trace.report_end(&mut damaged)
+    traces::report_end(&options.trace.trace, &mut damaged, &Terminal::new())
 }

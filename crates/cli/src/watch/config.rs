@@ -1,229 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A watch as a file (docs/watch-config.md): TOML, whose keys are the names of the options.
-//!
-//! The file becomes a command line, and that is read as any other: so the file can say whatever options can, means the same, and there
-//! is no second list of names and units that could differ. The way back prints those options that were given.
+//! `rtscope watch --config` and `--print-config`: a file (`rtscope_session::watch::config`) becomes a command line, and that is read as
+//! any other. The way back prints those options that were given.
 
 use crate::exit::Failure;
 use crate::help;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use rtscope_event::nearest;
+use rtscope_session::watch::config::{self, Form, OptionForm, ValueKind, WatchFile, Wrong};
 use std::ffi::OsString;
-use std::fs::OpenOptions;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use toml::de::{DeTable, DeValue};
 
-/// The version of the form that is written, and the only one that is read.
-const VERSION: &str = "1";
-/// No file for people is larger.
-const FILE_BYTES: u64 = 1 << 20;
 /// What an option that goes without a value has then: `--json`.
 const NO_VALUE: &str = "-";
-/// Keys that are not names of options.
-const OWN_KEYS: [&str; 3] = ["version", "tracker", "command"];
 /// Options that make no sense in a file.
 const NOT_IN_FILES: [&str; 3] = ["print-config", "help", "version"];
 
 /// What a file says, as matches of the command line that it stands for.
 pub fn read(file: &Path) -> Result<ArgMatches, Failure> {
-    let name = file.display().to_string();
-    let refuse = |why: &dyn std::fmt::Display| Failure::Usage(format!("{name}: {why}"));
-    let mut text = String::new();
-    // Without waiting for somebody who writes to a pipe of that name.
-    let opened = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(file);
-    let read = opened.and_then(|file| match file.metadata()?.is_file() {
-        true => file.take(FILE_BYTES + 1).read_to_string(&mut text),
-        false => Err(std::io::Error::other("not a regular file; write what it says into one")),
-    });
-    read.map_err(|error| refuse(&error))?;
-    if text.len() as u64 > FILE_BYTES {
-        return Err(refuse(&"larger than 1 MiB"));
-    }
-    matches(&text).map_err(|why| refuse(&why))
-}
-
-/// What is wrong, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Wrong {
-    line: Option<usize>,
-    what: String,
-}
-
-impl std::fmt::Display for Wrong {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
+    let text = config::read(file)?;
+    matches(&text).map_err(|why| Failure::Usage(format!("{}: {why}", file.display())))
 }
 
 fn matches(text: &str) -> Result<ArgMatches, Wrong> {
-    let document = Document::parse(text)?;
-    let arguments = document.arguments()?;
-    help::command().try_get_matches_from(arguments).map_err(|error| document.wrong(&error))
+    let command = help::command();
+    let file = WatchFile::parse(text, &form(&command))?;
+    let arguments = arguments(&file, &command);
+    command.try_get_matches_from(arguments).map_err(|error| wrong(&file, &error))
 }
 
-struct Entry<'t> {
-    key: String,
-    line: usize,
-    value: DeValue<'t>,
+/// The options of each tracker that a file can have.
+fn form(command: &Command) -> Form<'_> {
+    let trackers = command.find_subcommand("watch").into_iter().flat_map(Command::get_subcommands);
+    let forms = |tracker| options(tracker).filter_map(option_form).collect();
+    trackers.map(|tracker| (tracker.get_name(), forms(tracker))).collect()
 }
 
-struct Document<'t> {
-    entries: Vec<Entry<'t>>,
-}
-
-impl<'t> Document<'t> {
-    fn parse(text: &'t str) -> Result<Document<'t>, Wrong> {
-        let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
-        let table = DeTable::parse(text).map_err(|error| Wrong {
-            line: error.span().map(|span| line(span.start)),
-            what: error.message().to_string(),
-        })?;
-        let entry =
-            |(key, value): (toml::Spanned<std::borrow::Cow<'t, str>>, toml::Spanned<DeValue<'t>>)| Entry {
-                line: line(key.span().start),
-                key: key.into_inner().into_owned(),
-                value: value.into_inner(),
-            };
-        let mut entries: Vec<Entry<'t>> = table.into_inner().into_iter().map(entry).collect();
-        entries.sort_by_key(|entry| entry.line);
-        Ok(Document { entries })
-    }
-
-    /// The command line that it stands for.
-    fn arguments(&self) -> Result<Vec<OsString>, Wrong> {
-        let whole = |what: String| Wrong { line: None, what };
-        let find = |key: &str| self.entries.iter().find(|entry| entry.key == key);
-        let version = find("version").ok_or_else(|| whole(format!("'version = {VERSION}' is missing")))?;
-        if !matches!(&version.value, DeValue::Integer(number) if number.radix() == 10 && number.as_str() == VERSION)
-        {
-            return Err(version.wrong(format!("this rtscope reads version {VERSION}")));
-        }
-        let watch = help::command();
-        let watch = watch.find_subcommand("watch").ok_or_else(|| whole("no such command".to_string()))?;
-        let named = find("tracker")
-            .ok_or_else(|| whole("'tracker = \"wakeup\"' or another one is missing".to_string()))?;
-        let tracker = named.words()?.join(" ");
-        let command = watch.find_subcommand(&tracker).ok_or_else(|| {
-            let names = || watch.get_subcommands().map(Command::get_name);
-            let all = names().collect::<Vec<_>>().join(", ");
-            named.wrong(format!(
-                "there is no tracker '{tracker}'{}; trackers are {all}",
-                meant(&tracker, names())
-            ))
-        })?;
-        let mut arguments: Vec<OsString> = ["rtscope", "watch", &tracker].map(OsString::from).into();
-        for entry in self.entries.iter().filter(|entry| !OWN_KEYS.contains(&entry.key.as_str())) {
-            let option = options(command).find(|arg| arg.get_long() == Some(&entry.key));
-            let option = option.ok_or_else(|| {
-                let names = options(command).filter_map(Arg::get_long).chain(OWN_KEYS);
-                let of = if options_of_any(watch).any(|name| name == entry.key) {
-                    format!(" of the tracker '{tracker}'")
-                } else {
-                    String::new()
-                };
-                entry.wrong(format!("there is no key '{}'{of}{}", entry.key, meant(&entry.key, names)))
-            })?;
-            arguments.extend(entry.options(option)?);
-        }
-        if let Some(command) = find("command") {
-            arguments.push("--".into());
-            let DeValue::Array(_) = &command.value else {
-                return Err(command.wrong("an array of words is wanted: [\"./server\", \"-v\"]".to_string()));
-            };
-            arguments.extend(command.words()?.into_iter().map(OsString::from));
-        }
-        Ok(arguments)
-    }
-
-    /// What the command line was refused for, at the key that it came from.
-    fn wrong(&self, error: &clap::Error) -> Wrong {
-        let texts = |kind| match error.get(kind) {
-            Some(ContextValue::String(text)) => vec![text.clone()],
-            Some(ContextValue::Strings(texts)) => texts.clone(),
-            _ => Vec::new(),
-        };
-        let long = |text: &String| {
-            let name = text.split_once("--")?.1;
-            Some(name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next()?.to_string())
-        };
-        let keys: Vec<String> = texts(ContextKind::InvalidArg).iter().filter_map(long).collect();
-        let at = self.entries.iter().find(|entry| keys.contains(&entry.key));
-        // The first paragraph, without the word that clap begins with; the rest is about the command line.
-        let text = error.to_string();
-        let text = text.strip_prefix("error: ").unwrap_or(&text);
-        let first = text.split("\n\n").next().unwrap_or_default().trim();
-        let what = first.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        Wrong { line: at.map(|entry| entry.line), what }
-    }
-}
-
-impl Entry<'_> {
-    fn wrong(&self, what: String) -> Wrong {
-        Wrong { line: Some(self.line), what: format!("{}: {what}", self.key) }
-    }
-
-    /// One word, or those of an array.
-    fn words(&self) -> Result<Vec<String>, Wrong> {
-        match &self.value {
-            DeValue::Array(all) => all.iter().map(|value| self.word(value.get_ref())).collect(),
-            value => Ok(vec![self.word(value)?]),
-        }
-    }
-
-    fn word(&self, value: &DeValue<'_>) -> Result<String, Wrong> {
-        match value {
-            DeValue::String(text) => Ok(text.to_string()),
-            DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_string()),
-            _ => Err(self.wrong("a string or a decimal whole number is wanted".to_string())),
-        }
-    }
-
-    fn options(&self, option: &Arg) -> Result<Vec<OsString>, Wrong> {
-        let key = &self.key;
-        let takes_none = !option.get_action().takes_values();
-        // --json goes with and without a value.
-        match &self.value {
-            DeValue::Boolean(wanted) if takes_none || may_have_none(option) => {
-                Ok(wanted.then(|| format!("--{key}").into()).into_iter().collect())
-            }
-            _ if takes_none => Err(self.wrong("true or false is wanted".to_string())),
-            DeValue::Array(_) if !is_repeated(option) => {
-                Err(self.wrong("one value is wanted, not an array".to_string()))
-            }
-            DeValue::Array(_) if option.get_value_delimiter().is_some() => {
-                Ok(vec![format!("--{key}={}", self.words()?.join(",")).into()])
-            }
-            _ => Ok(self.words()?.iter().map(|word| format!("--{key}={word}").into()).collect()),
-        }
-    }
-}
-
-fn may_have_none(option: &Arg) -> bool {
-    option.get_num_args().is_some_and(|range| range.min_values() == 0)
-}
-
-fn is_repeated(option: &Arg) -> bool {
-    matches!(option.get_action(), ArgAction::Append)
-}
-
-fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+fn options(tracker: &Command) -> impl Iterator<Item = &Arg> {
     let is_meant = |arg: &&Arg| arg.get_long().is_some_and(|long| !NOT_IN_FILES.contains(&long));
-    command.get_arguments().filter(is_meant)
+    tracker.get_arguments().filter(is_meant)
 }
 
-fn options_of_any(watch: &Command) -> impl Iterator<Item = &str> {
-    watch.get_subcommands().flat_map(options).filter_map(Arg::get_long)
+fn option_form(arg: &Arg) -> Option<OptionForm<'_>> {
+    let values = match arg.get_action() {
+        ArgAction::Append => ValueKind::Many,
+        action if !action.takes_values() => ValueKind::None,
+        _ if arg.get_num_args().is_some_and(|range| range.min_values() == 0) => ValueKind::Optional,
+        _ => ValueKind::One,
+    };
+    Some(OptionForm { key: arg.get_long()?, values })
 }
 
-fn meant<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> String {
-    nearest(wanted, names).map_or(String::new(), |name| format!("; did you mean '{name}'?"))
+/// The command line that a file stands for.
+fn arguments(file: &WatchFile, command: &Command) -> Vec<OsString> {
+    let tracker = command.find_subcommand("watch").and_then(|watch| watch.find_subcommand(&file.tracker));
+    let is_list = |key: &str| {
+        let option = tracker.and_then(|tracker| options(tracker).find(|arg| arg.get_long() == Some(key)));
+        option.is_some_and(|option| option.get_value_delimiter().is_some())
+    };
+    let mut arguments = vec!["rtscope".to_string(), "watch".to_string(), file.tracker.clone()];
+    for (key, words) in &file.options {
+        match words {
+            None => arguments.push(format!("--{key}")),
+            Some(words) if is_list(key) => arguments.push(format!("--{key}={}", words.join(","))),
+            Some(words) => arguments.extend(words.iter().map(|word| format!("--{key}={word}"))),
+        }
+    }
+    if !file.command.is_empty() {
+        arguments.push("--".to_string());
+        arguments.extend(file.command.iter().cloned());
+    }
+    arguments.into_iter().map(OsString::from).collect()
+}
+
+/// What the command line was refused for, at the key that it came from.
+fn wrong(file: &WatchFile, error: &clap::Error) -> Wrong {
+    let texts = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    };
+    let long = |text: &String| {
+        let name = text.split_once("--")?.1;
+        Some(name.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next()?.to_string())
+    };
+    let keys: Vec<String> = texts(ContextKind::InvalidArg).iter().filter_map(long).collect();
+    // The first paragraph, without the word that clap begins with; the rest is about the command line.
+    let text = error.to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let first = text.split("\n\n").next().unwrap_or_default().trim();
+    file.wrong(&keys, first.lines().map(str::trim).collect::<Vec<_>>().join(" "))
 }
 
 /// The matches of the tracker.
@@ -239,38 +105,29 @@ pub fn is_to_be_printed(matches: &ArgMatches) -> bool {
 
 /// A file that says what these options do.
 pub fn printed(matches: &ArgMatches) -> Result<String, Failure> {
-    let commands = help::command();
+    let command = help::command();
     let found = of_tracker(matches).and_then(|(name, given)| {
-        let tracker = commands.find_subcommand("watch")?.find_subcommand(name)?;
+        let tracker = command.find_subcommand("watch")?.find_subcommand(name)?;
         Some((name, given, tracker))
     });
     let Some((name, given, tracker)) = found else {
         return Err(Failure::Usage("--print-config: name a tracker".to_string()));
     };
-    let mut text = format!("version = {VERSION}\ntracker = {}\n", quoted(name));
-    for option in options(tracker) {
-        let (Some(long), id) = (option.get_long(), option.get_id().as_str()) else { continue };
+    let mut said = Vec::new();
+    for arg in options(tracker) {
+        let (Some(form), id) = (option_form(arg), arg.get_id().as_str()) else { continue };
         if given.value_source(id) != Some(ValueSource::CommandLine) {
             continue;
         }
-        if !option.get_action().takes_values() {
-            text.push_str(&format!("{long} = true\n"));
-            continue;
-        }
-        let words = words(given, id)?;
-        let value = match &words[..] {
+        let words = match form.values {
+            ValueKind::None => None,
             // As --json was given: without a value.
-            [one] if may_have_none(option) && one == NO_VALUE => "true".to_string(),
-            [one] if !is_repeated(option) => quoted(one),
-            _ => array(&words),
+            ValueKind::Optional => Some(words(given, id)?).filter(|words| words != &[NO_VALUE]),
+            _ => Some(words(given, id)?),
         };
-        text.push_str(&format!("{long} = {value}\n"));
+        said.push((form, words));
     }
-    let command = words(given, "command")?;
-    if !command.is_empty() {
-        text.push_str(&format!("command = {}\n", array(&command)));
-    }
-    Ok(text)
+    Ok(config::printed(name, &said, &words(given, "command")?))
 }
 
 fn words(given: &ArgMatches, id: &str) -> Result<Vec<String>, Failure> {
@@ -280,14 +137,6 @@ fn words(given: &ArgMatches, id: &str) -> Result<Vec<String>, Failure> {
         })
     };
     given.get_raw(id).into_iter().flatten().map(word).collect()
-}
-
-fn array(words: &[String]) -> String {
-    format!("[{}]", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", "))
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
 }
 
 #[cfg(test)]
@@ -397,7 +246,7 @@ mod tests {
                 };
                 let long = option.get_long().unwrap();
                 let text = format!("version = 1\ntracker = {:?}\n{long} = {value}\n", tracker.get_name());
-                let arguments = Document::parse(&text).unwrap().arguments().unwrap();
+                let arguments = arguments(&WatchFile::parse(&text, &form(&commands)).unwrap(), &commands);
                 let last = arguments.last().unwrap().to_str().unwrap();
                 assert!(last == format!("--{long}") || last == format!("--{long}=x"), "{last}");
             }

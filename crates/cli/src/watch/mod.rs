@@ -13,12 +13,10 @@ use crate::stop;
 use clap::{ArgMatches, FromArgMatches};
 use report::Report;
 use rtscope_analyze::pairing::PairQuestion;
-use rtscope_analyze::summary::Report as Summary;
-use rtscope_event::{Loss, Tracker, WaitKind, counted};
+use rtscope_event::{Tracker, WaitKind};
 use rtscope_session::Observer;
-use rtscope_session::fail_if::{self, FailIf, Figure, Figures};
 use rtscope_session::watch::actions::{ActionSettings, CommandAction};
-use rtscope_session::watch::{self, WatchSettings};
+use rtscope_session::watch::{self, Verdict, WatchSettings};
 use rtscope_view::clean;
 use std::sync::Arc;
 
@@ -105,7 +103,7 @@ fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, Str
 
 /// All that can be refused before anything is started.
 fn check((settings, options): Asked, file: &str) -> Result<(), Failure> {
-    fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
+    verdict(&options).check()?;
     watch::check(&with_options(settings, options))
         .map_err(|failure| Failure::Usage(format!("{file}: {failure}")))?;
     crate::output::note(&format!(
@@ -117,22 +115,20 @@ fn check((settings, options): Asked, file: &str) -> Result<(), Failure> {
 
 fn start((settings, options): Asked) -> Result<(), Failure> {
     watch::keep_one_pool();
-    fail_if::check(&options.fail_if, &figures(&Summary::default()))?;
+    let verdict = verdict(&options);
+    verdict.check()?;
     let observer: Arc<dyn Observer> = Arc::new(Report::new(options.json.begin()?, options.verbose)?);
-    let verdict = Verdict {
+    let settings = with_options(settings, options);
+    let (reports, command) = watch::run(&settings, &stop::on_signals_later(None)?, &observer)?;
+    verdict.judge(&reports, rtscope_view::loss_line)?;
+    command
+}
+
+fn verdict(options: &WatchOptions) -> Verdict {
+    Verdict {
         fail_if_late: options.fail_if_late,
         fail_if_lost: options.fail_if_lost,
         conditions: options.fail_if.clone(),
-    };
-    let settings = with_options(settings, options);
-    let (reports, command) = watch::run(&settings, &stop::on_signals_later(None)?, &observer)?;
-    reports.iter().try_for_each(|report| verdict.of(report))?;
-    match reports.iter().map(|report| report.snapshots_failed).sum() {
-        0 => command,
-        failed => Err(Failure::Failed(format!(
-            "{} not saved (see above)",
-            counted(failed, "snapshot was", "snapshots were")
-        ))),
     }
 }
 
@@ -150,75 +146,6 @@ fn check_waits(options: &ResponseOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was asked to be a failure.
-struct Verdict {
-    fail_if_late: bool,
-    fail_if_lost: bool,
-    conditions: Vec<FailIf>,
-}
-
-impl Verdict {
-    fn of(&self, report: &Summary) -> Result<(), Failure> {
-        let late = report.counters.late;
-        if self.fail_if_late && late > 0 {
-            return Err(Failure::Late(late));
-        }
-        fail_if::judge(&self.conditions, &figures(report))?;
-        if self.fail_if_late && report.counters.seen == 0 {
-            let what = match &report.between {
-                Some(between) => format!("no time from {} to {}", between.from, between.to),
-                None => "no response of the target".to_string(),
-            };
-            return Err(Failure::Unmeasured(format!("{what} was seen: --fail-if-late has nothing to judge")));
-        }
-        let between = report.between.as_ref().map(|between| &between.unmatched);
-        let unpaired = between.map_or(0, |unmatched| unmatched.lost + unmatched.forgotten);
-        let not_followed = report.untracked + unpaired;
-        if self.fail_if_lost && not_followed > 0 {
-            return Err(Failure::Lost(format!(
-                "{not_followed} were not followed, since a table was full or busy"
-            )));
-        }
-        let lost: Vec<&Loss> = report.losses.iter().filter(|loss| loss.count != Some(0)).collect();
-        match lost.first() {
-            Some(first) if self.fail_if_lost => Err(Failure::Lost(rtscope_view::loss_line(first))),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What --fail-if can be about.
-fn figures(report: &Summary) -> Figures {
-    let time = |value: Option<u64>| Figure::Time(value.map(|ns| ns as f64));
-    let statistics = report.statistics.as_ref();
-    let mut figures: Figures = vec![
-        ("min".to_string(), time(statistics.map(|statistics| statistics.min_ns))),
-        ("mean".to_string(), time(statistics.map(|statistics| statistics.mean_ns))),
-        // What has not ended takes at least as long as it has.
-        ("max".to_string(), time(statistics.map(|statistics| statistics.max_ns).max(report.pending_max_ns))),
-        // Where nothing was seen, that nothing was late is no figure.
-        ("late".to_string(), Figure::Count((report.counters.seen > 0).then_some(report.counters.late))),
-        ("seen".to_string(), Figure::Count(Some(report.counters.seen))),
-    ];
-    for (name, milli) in PERCENTILES {
-        let found = statistics.and_then(|statistics| {
-            statistics.percentiles.iter().find(|percentile| percentile.percent_milli == milli)
-        });
-        figures.push((name.to_string(), time(found.and_then(|percentile| percentile.value_ns))));
-    }
-    figures
-}
-
-/// As a summary has them.
-const PERCENTILES: [(&str, u32); 6] = [
-    ("p50", 50_000),
-    ("p90", 90_000),
-    ("p99", 99_000),
-    ("p99.9", 99_900),
-    ("p99.99", 99_990),
-    ("p99.999", 99_999),
-];
-
 /// The two events between which the time is watched.
 fn between(options: &ResponseOptions) -> Result<Option<PairQuestion>, Failure> {
     let (Some(from), Some(to)) = (&options.from, &options.to) else { return Ok(None) };
@@ -232,7 +159,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         task: options.task,
         pid: options.pid,
         tid: options.tid,
-        also: options.and.iter().map(|also| (also.tracker, also.threshold.0)).collect(),
+        also: options.and,
         snapshot_dir: options.snapshot_dir,
         explain_text: Some(|trigger, explanations| {
             rtscope_view::explanation_file(trigger, explanations, rtscope_view::Style::default())

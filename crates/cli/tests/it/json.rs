@@ -5,11 +5,9 @@
 //! The tables are the schema: each path has a type, and is there unless it is optional. What is printed must have no field that the
 //! page lacks, lack none that the page has, and have no other types.
 
-#[path = "../../src/schema.rs"]
-mod schema;
-
 use rtscope_testkit::process::{patience, program};
 use rtscope_testkit::skip;
+use rtscope_view::schema;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

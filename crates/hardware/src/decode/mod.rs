@@ -23,7 +23,7 @@ mod stp;
 mod summary;
 
 pub use lane::StreamLane;
-pub use open::{Capture, DecodeError, Settings, Stream, StreamKind, Unit, open};
+pub use open::{Capture, DecodeError, Settings, SourceUnit, Stream, StreamKind, Unit, open};
 pub use pt::PtSettings;
 pub use samples::SampleLane;
 pub use summary::{KindCount, LostBytes, StreamSummary};

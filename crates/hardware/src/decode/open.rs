@@ -132,13 +132,40 @@ impl std::str::FromStr for Unit {
     }
 }
 
+/// The unit of a source in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceUnit {
+    /// The number of the source there.
+    pub id: u8,
+    /// The unit.
+    pub unit: Unit,
+}
+
+impl std::str::FromStr for SourceUnit {
+    type Err = String;
+
+    /// `ID=UNIT`.
+    fn from_str(text: &str) -> Result<SourceUnit, String> {
+        let (id, unit) = text.split_once('=').ok_or("write ID=UNIT, such as 0x10=etm4")?;
+        let number = match id.strip_prefix("0x") {
+            Some(digits) => u8::from_str_radix(digits, 16),
+            None => id.parse(),
+        };
+        let number = number.ok().filter(|id| (1..0x70).contains(id));
+        Ok(SourceUnit {
+            id: number.ok_or_else(|| format!("'{id}' is not the number of a source (0x1 to 0x6f)"))?,
+            unit: unit.parse()?,
+        })
+    }
+}
+
 /// What a user says of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The unit that wrote a raw file.
     pub unit: Option<Unit>,
     /// The units of sources in frames, by their numbers there.
-    pub sources: Vec<(u8, Unit)>,
+    pub sources: Vec<SourceUnit>,
     /// The frequency of the unit's clock, where the stream does not say it.
     pub clock_hz: Option<u64>,
     /// What MTC and CBR of a raw stream of Intel PT mean.
@@ -341,8 +368,8 @@ pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
             _ => Framing::Memory,
         };
         for (id, bytes) in sources(&file, &[piece], framing).map_err(failed)? {
-            let kind = settings.sources.iter().find(|(source, _)| *source == id);
-            match kind.and_then(|(_, unit)| StreamKind::raw(*unit, settings)) {
+            let kind = settings.sources.iter().find(|source| source.id == id);
+            match kind.and_then(|source| StreamKind::raw(source.unit, settings)) {
                 Some(kind) => capture.streams.push(raw(format!("source {id:#x}"), kind, Some((framing, id)))),
                 None => capture.notes.push(format!(
                     "source {id:#x} has {bytes} bytes, which are passed over: say what it is with --source {id:#x}=UNIT"

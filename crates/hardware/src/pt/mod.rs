@@ -49,5 +49,5 @@ pub use code::{Block, BlockEnd, CodeError, Memory};
 pub use decode::{Decoder, Place, Sink};
 pub use flow::{Event, Flow, FlowDecoder, FlowError, FlowSink, SpaceId, Stamp};
 pub use packet::{ExecMode, Ip, IpBytes, LastIp, Packet, Tnt};
-pub use time::{Clock, ClockConfig, PerfClock, Time};
+pub use time::{Clock, ClockConfig, PerfClock, Time, TscRatio};
 pub use tracer::{Tracer, TracerConfig};

@@ -23,6 +23,28 @@ pub struct ClockConfig {
     pub nominal_ratio: Option<u8>,
 }
 
+/// Two numbers with / between them: `308/2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TscRatio {
+    /// Ticks of the TSC.
+    pub tsc: u32,
+    /// For as many of the crystal clock.
+    pub crystal: u32,
+}
+
+impl std::str::FromStr for TscRatio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TscRatio, String> {
+        let parts = text.split_once('/').and_then(|(tsc, crystal)| {
+            Some(TscRatio { tsc: tsc.parse().ok()?, crystal: crystal.parse().ok()? })
+        });
+        parts
+            .filter(|ratio| ratio.tsc > 0 && ratio.crystal > 0)
+            .ok_or_else(|| "write two numbers with / between them, such as 308/2".to_owned())
+    }
+}
+
 /// A time in ticks of the TSC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time {

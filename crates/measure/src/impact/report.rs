@@ -7,6 +7,7 @@ use super::machine::Machine;
 use super::setup::Sample;
 use crate::npt::{Bucket, CoreClock, PERCENTILES};
 use rtscope_event::counted;
+use rtscope_session::fail_if;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -36,6 +37,23 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
     /// Tracers that were not measured.
     pub absent: Vec<AbsentTracer>,
+}
+
+impl Report {
+    /// What `--fail-if` can be about: CASE.FIGURE.
+    #[must_use]
+    pub fn figures(&self) -> fail_if::Figures {
+        let mut figures = fail_if::Figures::new();
+        for case in &self.cases {
+            let name = case.case.name();
+            for (figure, value) in &case.median {
+                let Some(figure) = figure.name() else { continue };
+                figures.push((format!("{name}.{figure}"), fail_if::Figure::Time(*value)));
+            }
+            figures.push((format!("{name}.lost"), fail_if::Figure::Count(case.events.lost)));
+        }
+        figures
+    }
 }
 
 /// What is run.

@@ -3,7 +3,8 @@
 //! the names here are kept.
 
 use super::blame::BlameReport;
-use super::statistics::Statistics;
+use super::statistics::{PERCENTILES, Statistics};
+use rtscope_session::fail_if::{Figure, Figures};
 use serde::Serialize;
 
 /// Name and version of the serialised report.
@@ -47,6 +48,31 @@ pub struct Report {
     pub blame: Option<BlameReport>,
     /// What the reader has to know of it.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    /// What `--fail-if` can be about; of both kinds of windows, where there are two, the larger. Without a report: their names.
+    #[must_use]
+    pub fn figures(report: Option<&Report>) -> Figures {
+        let sections =
+            || report.into_iter().flat_map(|report| &report.measured).map(|section| &section.statistics);
+        let time = |name: &str, of: &dyn Fn(&Statistics) -> Option<f64>| {
+            (name.to_string(), Figure::Time(sections().filter_map(of).reduce(f64::max)))
+        };
+        let mut figures = vec![
+            time("min", &|statistics| Some(statistics.min_ns)),
+            time("mean", &|statistics| Some(statistics.mean_ns)),
+            time("max", &|statistics| Some(statistics.max_ns)),
+            ("gaps".to_string(), Figure::Count(report.map(|report| report.long_gaps.count))),
+            ("lost".to_string(), Figure::Count(report.map(|report| report.events.lost))),
+        ];
+        for (at, percent) in PERCENTILES.iter().enumerate() {
+            figures.push(time(&format!("p{percent}"), &|statistics| {
+                statistics.percentiles_ns.get(at).copied()?
+            }));
+        }
+        figures
+    }
 }
 
 /// The core's clock before the loop and after it, in cycles per ns.

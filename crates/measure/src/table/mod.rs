@@ -27,7 +27,7 @@ use rtscope_shield::{Cpus, Error, System};
 use std::path::PathBuf;
 
 /// Memory of the samples: 160 MB.
-pub const MOST_SAMPLES: u64 = 10_000_000;
+const MOST_SAMPLES: u64 = 10_000_000;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Settings {
     pub rt: Option<String>,
     /// The rows, in this order.
     pub rows: Vec<RowKind>,
-    /// Wakeups to measure in each row; at most [`MOST_SAMPLES`].
+    /// Wakeups to measure in each row; at most 10 million.
     pub samples: u64,
     /// From one wakeup to the next.
     pub period_ns: u64,
@@ -46,6 +46,33 @@ pub struct Settings {
     pub priority: u8,
     /// Where the disk load reads and writes.
     pub directory: PathBuf,
+}
+
+/// A shorter period is shorter than what is measured.
+const LEAST_PERIOD_NS: u64 = 50_000;
+const MOST_PERIOD_NS: u64 = 1_000_000_000;
+
+impl Settings {
+    /// Whether it can be measured.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), Failure> {
+        let usage = |text: &str| Err(Failure::Usage(text.to_owned()));
+        if !(1..=MOST_SAMPLES).contains(&self.samples) {
+            return usage("--samples: from 1 to 10M");
+        }
+        if !(LEAST_PERIOD_NS..=MOST_PERIOD_NS).contains(&self.period_ns) {
+            return usage("--rate: from 1/s to 20000/s");
+        }
+        if self.limit_ns == Some(0) {
+            return usage("--duration: it has to be longer than 0");
+        }
+        if !self.directory.is_dir() {
+            return usage(&format!("--dir {}: there is no such directory", self.directory.display()));
+        }
+        Ok(())
+    }
 }
 
 /// What makes a shield of mode artis by a plan. The processes that hold its scheduler are the caller's.

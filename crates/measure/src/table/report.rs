@@ -3,6 +3,7 @@
 
 use super::figures::{Latency, Work};
 use super::loads::LoadDescriptions;
+use rtscope_session::fail_if::{Figure, Figures};
 use serde::Serialize;
 
 /// Name and version of the serialised report.
@@ -39,6 +40,33 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What the reader has to know of it.
     pub notes: Vec<String>,
+}
+
+impl Report {
+    /// What `--fail-if` can be about: ROW.FIGURE, of user latencies. Without a report: their names.
+    #[must_use]
+    pub fn figures(report: Option<&Report>) -> Figures {
+        let rows = [
+            ("unloaded", RowKind::Unloaded),
+            ("stock", RowKind::Stock),
+            ("shield", RowKind::Shield),
+            ("artis", RowKind::Artis),
+        ];
+        let of = |kind: RowKind| {
+            let row = report?.rows.iter().find(|row| row.kind == kind)?;
+            row.result()?.user.as_ref()
+        };
+        let mut figures = Figures::new();
+        for (name, kind) in rows {
+            let latency = of(kind);
+            let values = [
+                ("mean", latency.map(|latency| latency.statistics.mean_ns)),
+                ("max", latency.map(|latency| latency.statistics.max_ns)),
+            ];
+            figures.extend(values.map(|(figure, value)| (format!("{name}.{figure}"), Figure::Time(value))));
+        }
+        figures
+    }
 }
 
 /// What is seen first of a timer's interrupt.

@@ -48,6 +48,16 @@ pub enum HistKey {
     Operation,
 }
 
+impl std::str::FromStr for HistKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HistKey, String> {
+        let found = HistKey::ALL.into_iter().find(|key| key.name() == text);
+        let names = || HistKey::ALL.map(HistKey::name).join(", ");
+        found.ok_or_else(|| format!("there is no key '{text}': {}", names()))
+    }
+}
+
 impl HistKey {
     /// Every key.
     pub const ALL: [HistKey; 9] = [
@@ -117,6 +127,16 @@ pub enum HistOrder {
     Longest,
     /// The one with the most operations.
     Number,
+}
+
+impl std::str::FromStr for HistOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HistOrder, String> {
+        let found = HistOrder::ALL.into_iter().find(|order| order.name() == text);
+        let names = || HistOrder::ALL.map(HistOrder::name).join(", ");
+        found.ok_or_else(|| format!("there is no order '{text}': {}", names()))
+    }
 }
 
 impl HistOrder {

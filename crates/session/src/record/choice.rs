@@ -76,7 +76,7 @@ pub(super) fn of(
         }
     }
     let threads = threads(&settings.processes, command)?;
-    Ok((patterns, UserFilter { level_from: settings.level_from, conditions: wanted, threads }))
+    Ok((patterns, UserFilter { level_from: settings.levels.from, conditions: wanted, threads }))
 }
 
 fn threads(choice: &ProcessChoice, command: Option<u32>) -> Result<Option<Arc<dyn ChooseThreads>>, Failure> {

@@ -12,20 +12,26 @@ mod drain;
 mod finish;
 mod flight;
 mod live;
+mod lost;
 mod pace;
 pub mod plan;
 mod priorities;
 mod programs;
 pub(crate) mod recorder;
+mod request;
 mod ring;
 mod settings;
+mod words;
 
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
+pub use lost::LostEvents;
+pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
     RecordSettings, RingSettings, SnapshotCause,
 };
+pub use words::{LevelRange, OnlyWhile, patterns_of};
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};

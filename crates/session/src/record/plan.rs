@@ -3,6 +3,7 @@
 
 use super::priorities;
 use super::settings::KernelSettings;
+use super::words::OnlyWhile;
 use crate::Failure;
 use rtscope_abi as abi;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
@@ -187,7 +188,7 @@ impl Plan {
 
     /// Which tasks are recorded is decided by eBPF, for its own events.
     fn check_while(&mut self, settings: &KernelSettings) -> Result<(), Failure> {
-        let Some((tracker, _)) = settings.only_while else { return Ok(()) };
+        let Some(OnlyWhile { tracker, .. }) = settings.only_while else { return Ok(()) };
         let refuse = |why: String| Err(Failure::Usage(format!("--while: {why}")));
         if let Some(why) = &self.without_ebpf {
             return refuse(format!("eBPF decides what is recorded, and records nothing here: {why}"));

@@ -155,7 +155,7 @@ pub(super) fn settings(
     command: Option<u32>,
 ) -> Result<(Settings, UserFilter), Failure> {
     let (patterns, filter) = super::choice::of(wanted, command)?;
-    let events = RequestedEvents::parse(&patterns, wanted.level)?;
+    let events = RequestedEvents::parse(&patterns, wanted.levels.to)?;
     let buffer = wanted.buffer_bytes.unwrap_or(0);
     if buffer > BUFFER_MAX {
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));

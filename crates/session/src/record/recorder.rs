@@ -9,6 +9,7 @@ use super::live::{LaneProgress, LiveConverter, LiveSource, SpoolLimit};
 use super::plan::{Call, Plan, Scope};
 use super::ring::DiskLimit;
 use super::settings::KernelSettings;
+use super::words::OnlyWhile;
 use crate::command::Child;
 use crate::watch::calls;
 use crate::{Failure, Observer};
@@ -388,11 +389,11 @@ fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Result<Option<EbpfConf
         paths: plan.paths.iter().map(|path| (path.number, path.arguments)).collect(),
         calls: plan.calls.iter().map(|call| (usize::from(call.number), call.wanted)).collect(),
         with_self: settings.with_self,
-        while_ns: settings.only_while.map_or(0, |(_, while_ns)| while_ns),
+        while_ns: settings.only_while.map_or(0, |only| only.time_ns),
     };
     let mut only = stream_programs(&programs, !(plan.paths.is_empty() && plan.calls.is_empty()));
-    let trackers = settings.only_while.map(|(tracker, _)| pending_tracker(tracker)).transpose()?;
-    if let Some((tracker, _)) = settings.only_while {
+    let trackers = settings.only_while.map(|only| pending_tracker(only.tracker)).transpose()?;
+    if let Some(OnlyWhile { tracker, .. }) = settings.only_while {
         only.extend(tracker_programs(tracker));
         only.sort_unstable();
         only.dedup();

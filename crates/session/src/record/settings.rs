@@ -2,8 +2,8 @@
 //! What is to be recorded, as plain values: a command line, a configuration or a program fills them in.
 
 pub use super::choice::ProcessChoice;
+use super::words::{LevelRange, OnlyWhile};
 use crate::command::CommandOutput;
-use rtscope_event::Tracker;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -98,7 +98,7 @@ pub struct KernelSettings {
     /// Without eBPF.
     pub by_ftrace: bool,
     /// Only of tasks in which something of this tracker has been under way for longer than this.
-    pub only_while: Option<(Tracker, u64)>,
+    pub only_while: Option<OnlyWhile>,
     /// The trace is made when the recording is over, so that nothing but recording happens before.
     pub convert_after: bool,
 }
@@ -157,10 +157,8 @@ impl Context {
 pub struct ProgramsSettings {
     /// `PROVIDER:EVENT` with `*` and `?`, or `PROVIDER`; `!PATTERN` excludes; `PATTERN if CONDITION` takes those of which it holds.
     pub patterns: Vec<String>,
-    /// Only events up to this level (0 emergency … 7 debug).
-    pub level: u32,
-    /// And from this one on.
-    pub level_from: u32,
+    /// Only events of these levels (0 emergency … 7 debug).
+    pub levels: LevelRange,
     /// Which processes are recorded.
     pub processes: ProcessChoice,
     /// Recorded with each event.
@@ -176,8 +174,7 @@ impl Default for ProgramsSettings {
     fn default() -> ProgramsSettings {
         ProgramsSettings {
             patterns: vec!["*".to_string()],
-            level: 7,
-            level_from: 0,
+            levels: LevelRange { from: 0, to: 7 },
             processes: ProcessChoice::default(),
             context: Context::WHO.to_vec(),
             buffer_bytes: None,

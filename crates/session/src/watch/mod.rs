@@ -7,6 +7,7 @@
 pub mod actions;
 mod backlog;
 pub(crate) mod calls;
+pub mod config;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
@@ -25,11 +26,13 @@ pub mod spans;
 pub mod state;
 mod summary;
 mod sweep;
+mod verdict;
 mod writer;
 
 pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
-pub use settings::{ExplainText, WatchSettings};
+pub use settings::{ExplainText, TrackerLimit, WatchSettings};
+pub use verdict::Verdict;
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};

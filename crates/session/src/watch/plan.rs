@@ -113,9 +113,7 @@ impl Plan {
             trackers: followed,
             only: Vec::new(),
         };
-        let trackers = std::iter::once((settings.tracker, settings.threshold_ns))
-            .chain(settings.also.iter().copied())
-            .collect();
+        let trackers = settings.limits().collect();
         Ok(Plan {
             ebpf,
             between,
@@ -238,8 +236,7 @@ impl Plan {
 
 /// A timeout needs something that is followed until it ends.
 fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure> {
-    let mut wanted =
-        std::iter::once(settings.tracker).chain(settings.also.iter().map(|(tracker, _)| *tracker));
+    let mut wanted = settings.limits().map(|(tracker, _)| tracker);
     let is_of_programs = settings.between.is_some() && !is_pair;
     if settings.timeout_ns.is_none() || !is_of_programs && wanted.any(Tracker::is_seen_pending) {
         return Ok(());
@@ -272,8 +269,7 @@ fn trackers(
     let sample_ns = samples::period_ns(settings)?;
     let pair = pair.map(|(_, tracepoints)| tracepoints.pair()).transpose()?;
     let not_named = || Failure::Usage("pair: which events? watch pair --from EVENT --to EVENT".to_string());
-    let wanted =
-        std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
+    let wanted = settings.limits();
     let config = |(tracker, threshold_ns)| {
         let follows = match tracker {
             Tracker::Response => Follows::Responses(responses.clone()),
@@ -309,7 +305,7 @@ fn pair(settings: &WatchSettings) -> Result<Option<(PairQuestion, Tracepoints)>,
 
 /// What follows them: events of programs are paired at the collector's look, which has no other tracker beside it.
 fn tracker(settings: &WatchSettings, pair: Option<&(PairQuestion, Tracepoints)>) -> Result<Tracker, Failure> {
-    let also_pair = settings.also.iter().any(|(tracker, _)| *tracker == Tracker::Pair);
+    let also_pair = settings.also.iter().any(|also| also.tracker == Tracker::Pair);
     match (&settings.between, pair) {
         _ if also_pair => Err(Failure::Usage(
             "--and pair: which events? watch pair --from EVENT --to EVENT, and add the others to it (--and offcpu:TIME)".to_string(),

@@ -13,8 +13,8 @@ const USUAL_NS: std::ops::RangeInclusive<u64> = 50_000..=1_000_000;
 
 /// The time between two samples; 0 where none are wanted.
 pub(super) fn period_ns(settings: &WatchSettings) -> Result<u64, Failure> {
-    let all = std::iter::once((settings.tracker, settings.threshold_ns)).chain(settings.also.iter().copied());
-    let limits = all.filter(|(tracker, _)| *tracker == Tracker::Irqoff).map(|(_, limit_ns)| limit_ns);
+    let limits = settings.limits();
+    let limits = limits.filter(|(tracker, _)| *tracker == Tracker::Irqoff).map(|(_, limit_ns)| limit_ns);
     let Some(limit_ns) = limits.min() else { return Ok(0) };
     choose(limit_ns, settings.sample_ns, least_ns(max_sample_rate()))
 }

@@ -3,6 +3,7 @@
 
 use super::actions::{ActionSettings, RecordText};
 use crate::command::CommandOutput;
+use crate::units::DurationNs;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{End, OriginKind, Tracker, WaitKind};
@@ -27,7 +28,7 @@ pub struct WatchSettings {
     /// [`Tracker::Irqoff`]: the time between two samples. `None`: half of the shortest limit, from 50 us to 1 ms.
     pub sample_ns: Option<u64>,
     /// What is followed at the same time, of the same tasks, each with a limit of its own.
-    pub also: Vec<(Tracker, u64)>,
+    pub also: Vec<TrackerLimit>,
     /// Tasks with this name (with `*` and `?`).
     pub task: Option<String>,
     /// The tasks of this process. Without both, and without COMMAND: the first user-space task of each chain.
@@ -81,7 +82,34 @@ pub struct WatchSettings {
     pub command_output: CommandOutput,
 }
 
+/// `TRACKER:TIME`: what is followed, and what is late there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackerLimit {
+    /// What is followed.
+    pub tracker: Tracker,
+    /// What takes longer is late.
+    pub threshold_ns: u64,
+}
+
+impl std::str::FromStr for TrackerLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TrackerLimit, String> {
+        let names = || Tracker::ALL.map(Tracker::name).join(", ");
+        let (name, limit) = text
+            .split_once(':')
+            .ok_or_else(|| format!("TRACKER:TIME, where TRACKER is one of {}", names()))?;
+        Ok(TrackerLimit { tracker: name.parse()?, threshold_ns: limit.parse::<DurationNs>()?.0 })
+    }
+}
+
 impl WatchSettings {
+    /// All that is followed: first what the watch is of.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (Tracker, u64)> {
+        let also = self.also.iter().map(|also| (also.tracker, also.threshold_ns));
+        std::iter::once((self.tracker, self.threshold_ns)).chain(also)
+    }
+
     /// All user-space tasks, from the timer or interrupt until they wait again; nothing is saved.
     #[must_use]
     pub fn of(threshold_ns: u64) -> WatchSettings {

@@ -65,6 +65,17 @@ impl WatchState {
         let (schema, pid) = (SCHEMA.to_owned(), std::process::id());
         WatchState { schema, pid, target, trackers, operations, more }
     }
+
+    /// Without what is younger. Those that are not listed are the shortest.
+    #[must_use]
+    pub fn older(mut self, least_ns: u64) -> WatchState {
+        let all = self.operations.len();
+        self.operations.retain(|operation| operation.late.response_ns() >= least_ns);
+        if self.operations.len() < all {
+            self.more = 0;
+        }
+        self
+    }
 }
 
 /// Where this user's watches can be asked; `None`: the user has no runtime directory.

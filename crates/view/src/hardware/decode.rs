@@ -5,77 +5,12 @@ use super::DECODE_SCHEMA;
 use crate::label::clean;
 use crate::units::counted;
 use rtscope_hardware::Lost;
-use rtscope_hardware::decode::{Findings, KindCount, SeenPacket, StreamSummary};
+use rtscope_hardware::decode::{Findings, KindCount, SeenPacket};
 use rtscope_hardware::trace::HardwareEvent;
+use rtscope_session::hardware::{DecodeReport, FindingsSink, WrittenTrace};
 use serde::Serialize;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
-
-/// A stream in numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DecodedStream {
-    /// Which buffer, which source.
-    pub name: String,
-    /// The unit.
-    pub unit: String,
-    /// Bytes of the buffer that it is in.
-    pub bytes: u64,
-    /// What was found.
-    #[serde(flatten)]
-    pub summary: StreamSummary,
-}
-
-/// A CTF trace that was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WrittenTrace {
-    /// Its directory.
-    pub path: String,
-    /// Events.
-    pub events: u64,
-    /// Streams.
-    pub streams: u64,
-    /// Places where something is missing.
-    pub losses: u64,
-    /// Events that no time is known of, which are not in it.
-    pub untimed: u64,
-    /// Events whose time went back: they have that of the event before.
-    pub moved: u64,
-    /// The furthest that one went back.
-    pub moved_ns: u64,
-    /// Time of the first event.
-    pub first_ns: Option<u64>,
-    /// And of the last one.
-    pub last_ns: Option<u64>,
-}
-
-/// A capture in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct DecodeReport {
-    /// The file or directory.
-    pub capture: String,
-    /// Its streams.
-    pub streams: Vec<DecodedStream>,
-    /// Places where the recorder lost something.
-    pub recorder_losses: u64,
-    /// Bytes of traces that were written and are not in the file.
-    pub missing_bytes: u64,
-    /// Where the file cannot be read on, and why.
-    pub damage: Option<String>,
-    /// What people should know.
-    pub notes: Vec<String>,
-    /// The trace that was made.
-    pub trace: Option<WrittenTrace>,
-}
-
-impl DecodeReport {
-    /// Whether something is missing.
-    #[must_use]
-    pub fn has_losses(&self) -> bool {
-        let of_stream = |stream: &DecodedStream| stream.summary.lost_bytes() > 0 || stream.summary.gaps > 0;
-        let of_trace = self.trace.as_ref().is_some_and(|trace| trace.losses > 0 || trace.untimed > 0);
-        self.recorder_losses > 0 || self.missing_bytes > 0 || of_trace || self.streams.iter().any(of_stream)
-    }
-}
 
 #[derive(Serialize)]
 struct Object<'r> {
@@ -159,7 +94,7 @@ pub struct FindingsWriter<W> {
     time: bool,
     line: String,
     /// Why it could not go on.
-    pub failure: Option<io::Error>,
+    failure: Option<io::Error>,
 }
 
 impl<W: Write> FindingsWriter<W> {
@@ -167,13 +102,6 @@ impl<W: Write> FindingsWriter<W> {
     #[must_use]
     pub fn new(out: W, packets: bool, flow: bool, time: bool) -> FindingsWriter<W> {
         FindingsWriter { out, packets, flow, time, line: String::new(), failure: None }
-    }
-
-    /// What follows is of another stream.
-    pub fn stream(&mut self, name: &str, unit: &str, bytes: u64) {
-        self.line.clear();
-        let _ = writeln!(self.line, "{}: {unit} in {bytes} bytes", clean(name));
-        self.write();
     }
 
     /// Writes what is buffered.
@@ -205,6 +133,20 @@ impl<W: Write> FindingsWriter<W> {
         if self.failure.is_none() {
             self.failure = self.out.write_all(self.line.as_bytes()).err();
         }
+    }
+}
+
+impl<W: Write> FindingsSink for FindingsWriter<W> {
+    fn stream(&mut self, name: &str, unit: &str, bytes: u64) {
+        if self.packets || self.flow {
+            self.line.clear();
+            let _ = writeln!(self.line, "{}: {unit} in {bytes} bytes", clean(name));
+            self.write();
+        }
+    }
+
+    fn wants_more(&self) -> bool {
+        self.failure.is_none()
     }
 }
 

@@ -4,7 +4,7 @@
 mod decode;
 mod inventory;
 
-pub use decode::{DecodeReport, DecodedStream, FindingsWriter, WrittenTrace, decode_json, decode_text};
+pub use decode::{FindingsWriter, decode_json, decode_text};
 pub use inventory::{inventory_json, inventory_lines, inventory_text};
 
 /// `rtscope hardware --json`.

@@ -6,16 +6,13 @@ mod text;
 pub mod top;
 pub mod verify;
 
-pub use rt0::tasks;
-pub use text::{created, plan, problems, status, undone, unit};
+pub use text::{created, plan, status, undone, unit};
 
-use rtscope_session::shield::artis::Status;
+use rtscope_session::shield::state::ShieldState;
 use rtscope_shield::apply::{CurrentState, UndoOutcome, UndoneShield, complaint};
 use rtscope_shield::boot;
-use rtscope_shield::health::Problem;
 use rtscope_shield::journal::Journal;
 use rtscope_shield::plan::{Plan, State};
-use rtscope_shield::rt0::Rt0;
 use rtscope_shield::step::{Outcome, Step};
 use serde_json::{Value, json};
 
@@ -68,11 +65,9 @@ pub fn created_json(journal: &Journal, plan: &Plan) -> Value {
 
 /// The object of a shield's state; without a journal, of there being none.
 #[must_use]
-pub fn status_json(
-    journal: Option<&Journal>,
-    steps: &[(Step, CurrentState)],
-    (scheduler, problems, tasks): (Option<&Status>, &[Problem], &[Rt0]),
-) -> Value {
+pub fn status_json(shield: &ShieldState) -> Value {
+    let ShieldState { steps, problems, tasks, scheduler, .. } = shield;
+    let journal = shield.journal.as_ref();
     let setting = |(step, now): &(Step, CurrentState)| {
         json!({
             "knob": step.knob, "place": step.place(), "label": step.label, "wanted": step.wanted,

@@ -6,8 +6,7 @@ use rtscope_shield::rt0::Rt0;
 use std::fmt::Write;
 
 /// The real-time tasks of a shield for people, by CPU.
-#[must_use]
-pub fn tasks(tasks: &[Rt0], rt: &Cpus) -> String {
+pub(super) fn tasks(tasks: &[Rt0], rt: &Cpus) -> String {
     let mut text = String::from("Real-time tasks:\n");
     let percent = |part: Option<f64>| part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0));
     let _ = writeln!(

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans and shields for people. Settings that change alike are one line, however many there are.
 
+use super::rt0::tasks;
 use crate::clean;
 use crate::units::counted;
+use rtscope_session::shield::state::ShieldState;
+use rtscope_shield::Cpus;
 use rtscope_shield::apply::{CurrentState, UndoOutcome, UndoneShield, complaint};
 use rtscope_shield::boot;
 use rtscope_shield::effective::DisplacedInterrupt;
@@ -193,7 +196,18 @@ pub fn created(journal: &Journal, plan: &Plan) -> String {
 
 /// A shield as it is now.
 #[must_use]
-pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
+pub fn status(shield: &ShieldState) -> String {
+    let Some(journal) = &shield.journal else { return "no shield".to_owned() };
+    let mut text = settings(journal, &shield.steps);
+    if let (Made::Active, Ok(rt)) = (journal.state, Cpus::from_list(&journal.rt)) {
+        text.push_str(&problems(&shield.problems));
+        text.push_str(&clean(&tasks(&shield.tasks, &rt)));
+    }
+    let scheduler = shield.scheduler.as_ref().map(|scheduler| clean(&format!("\n{scheduler}")));
+    format!("{}{}", text.trim_end(), scheduler.unwrap_or_default())
+}
+
+fn settings(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
     let mut text = match journal.state {
         Made::Active => format!("CPUs {} are shielded; everything else is on CPUs {}.\n", journal.rt, journal.others),
         Made::Creating | Made::Undoing => {
@@ -228,8 +242,7 @@ pub fn status(journal: &Journal, steps: &[(Step, CurrentState)]) -> String {
 }
 
 /// What is wrong with a shield as a whole.
-#[must_use]
-pub fn problems(problems: &[Problem]) -> String {
+fn problems(problems: &[Problem]) -> String {
     let lines = problems.iter().map(|problem| {
         let kind = if problem.is_down { "NO SHIELD" } else { "DEGRADED" };
         format!("{kind}: {}\n", problem.what)

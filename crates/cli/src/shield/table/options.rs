@@ -83,7 +83,7 @@ impl From<RowArg> for RowKind {
 }
 
 impl TableOptions {
-    /// From checked options.
+    /// What they ask for.
     pub fn settings(&self) -> Settings {
         Settings {
             rt: self.rt.clone(),

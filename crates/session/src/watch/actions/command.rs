@@ -21,6 +21,7 @@ use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -43,24 +44,28 @@ pub struct CommandAction {
 }
 
 /// The words of a command: a JSON array of strings is run as it is, anything else by `/bin/sh -c`.
-///
-/// # Errors
-/// When it has no words, or looks like an array and is none.
-pub fn words_of(text: &str) -> Result<Vec<OsString>, String> {
-    if !text.trim_start().starts_with('[') {
-        return match text.trim() {
-            "" => Err("a command is missing".to_string()),
-            _ => Ok(["/bin/sh", "-c", text].map(OsString::from).into()),
-        };
-    }
-    let words: Vec<String> = serde_json::from_str(text)
-        .map_err(|error| format!("'{text}' is not a JSON array of strings: {error}"))?;
-    match words.first() {
-        None => Err("a command is missing".to_string()),
-        Some(_) if words.iter().any(|word| word.contains('\0')) => {
-            Err("a word of the command contains a NUL byte".to_string())
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandWords(pub Vec<OsString>);
+
+impl FromStr for CommandWords {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CommandWords, String> {
+        if !text.trim_start().starts_with('[') {
+            return match text.trim() {
+                "" => Err("a command is missing".to_string()),
+                _ => Ok(CommandWords(["/bin/sh", "-c", text].map(OsString::from).into())),
+            };
         }
-        Some(_) => Ok(words.into_iter().map(OsString::from).collect()),
+        let words: Vec<String> = serde_json::from_str(text)
+            .map_err(|error| format!("'{text}' is not a JSON array of strings: {error}"))?;
+        match words.first() {
+            None => Err("a command is missing".to_string()),
+            Some(_) if words.iter().any(|word| word.contains('\0')) => {
+                Err("a word of the command contains a NUL byte".to_string())
+            }
+            Some(_) => Ok(CommandWords(words.into_iter().map(OsString::from).collect())),
+        }
     }
 }
 
@@ -395,7 +400,7 @@ mod tests {
 
     fn runner(text: &str, interval_ns: u64) -> (Runner, Arc<Notes>) {
         let notes = Arc::new(Notes::default());
-        let action = CommandAction { words: words_of(text).unwrap(), interval_ns };
+        let action = CommandAction { words: text.parse::<CommandWords>().unwrap().0, interval_ns };
         let observer: Arc<dyn Observer> = Arc::clone(&notes) as _;
         (Runner::start(&action, observer).unwrap(), notes)
     }
@@ -422,6 +427,7 @@ mod tests {
 
     #[test]
     fn words_are_an_array_or_for_the_shell() {
+        let words_of = |text: &str| text.parse::<CommandWords>().map(|words| words.0);
         assert_eq!(words_of("logger -t x").unwrap(), ["/bin/sh", "-c", "logger -t x"]);
         assert_eq!(words_of(r#"["logger", "-t", "a b"]"#).unwrap(), ["logger", "-t", "a b"]);
         for wrong in ["", " ", "[]", "[1]", "[\"a\"", "[\"a\\u0000\"]"] {

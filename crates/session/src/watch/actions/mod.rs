@@ -6,7 +6,7 @@
 
 mod command;
 
-pub use command::{CommandAction, CommandCounts, words_of};
+pub use command::{CommandAction, CommandCounts, CommandWords};
 
 use crate::{Failure, Observer};
 use command::Runner;

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The names of all JSON objects that rtscope prints, or writes for others to read. docs/json.md describes each of them, and
-//! a test compares it with this list and with what the program prints (tests/it/json.rs).
+//! a test compares it with this list and with what the program prints (crates/cli/tests/it/json.rs).
 //!
 //! A name says which command prints the object and, after a dot, which of its objects it is. No two objects share a name. The
 //! number is raised when a field is removed, renamed or given another meaning; new fields may come without that.
 
-#![allow(dead_code, reason = "other crates make some of these objects; their names are here for the test")]
-
 /// `rtscope caps --json`.
-pub const CAPS: &str = "rtscope.caps/1";
+pub const CAPS: &str = crate::CAPS_SCHEMA;
 /// `rtscope hardware --json`.
-pub const HARDWARE: &str = rtscope_view::hardware::SCHEMA;
+pub const HARDWARE: &str = crate::hardware::SCHEMA;
 /// `rtscope hardware decode --json`.
-pub const HARDWARE_DECODE: &str = rtscope_view::hardware::DECODE_SCHEMA;
+pub const HARDWARE_DECODE: &str = crate::hardware::DECODE_SCHEMA;
 /// `rtscope hist --json`.
-pub const HIST: &str = rtscope_view::HIST_SCHEMA;
+pub const HIST: &str = crate::HIST_SCHEMA;
 /// `rtscope io-profile --detect --json`.
-pub const IO_CHANGE: &str = rtscope_view::IO_CHANGE_SCHEMA;
+pub const IO_CHANGE: &str = crate::IO_CHANGE_SCHEMA;
 /// `rtscope io-profile --json`.
-pub const IO_PROFILE: &str = rtscope_view::IO_PROFILE_SCHEMA;
+pub const IO_PROFILE: &str = crate::IO_PROFILE_SCHEMA;
 /// `rtscope impact --json`.
 pub const IMPACT: &str = rtscope_measure::impact::SCHEMA;
 /// `rtscope impact --max-rate --json`.
 pub const IMPACT_RATE: &str = rtscope_measure::impact::RATE_SCHEMA;
 /// `rtscope list -k --json`.
-pub const LIST: &str = "rtscope.list/1";
+pub const LIST: &str = crate::list::SCHEMA;
 /// `rtscope list --json`.
-pub const LIST_PROGRAMS: &str = "rtscope.list.programs/1";
+pub const LIST_PROGRAMS: &str = crate::list::PROGRAMS_SCHEMA;
 /// `rtscope npt --json`.
 pub const NPT: &str = rtscope_measure::npt::SCHEMA;
 /// `rtscope record -k --json`.
@@ -34,33 +32,32 @@ pub const RECORD: &str = rtscope_session::schema::RECORD;
 /// `rtscope record -u --json`.
 pub const RECORD_USER: &str = rtscope_session::schema::RECORD_USER;
 /// `rtscope shield create --json`.
-pub const SHIELD_CREATE: &str = rtscope_view::shield::CREATE_SCHEMA;
+pub const SHIELD_CREATE: &str = crate::shield::CREATE_SCHEMA;
 /// `rtscope shield plan --json`.
-pub const SHIELD_PLAN: &str = rtscope_view::shield::PLAN_SCHEMA;
+pub const SHIELD_PLAN: &str = crate::shield::PLAN_SCHEMA;
 /// `rtscope shield status --json`.
-pub const SHIELD_STATUS: &str = rtscope_view::shield::STATUS_SCHEMA;
+pub const SHIELD_STATUS: &str = crate::shield::STATUS_SCHEMA;
 /// `rtscope shield table --json`.
 pub const SHIELD_TABLE: &str = rtscope_measure::table::SCHEMA;
 /// `rtscope shield top --json`.
-pub const SHIELD_TOP: &str = rtscope_view::shield::top::SCHEMA;
+pub const SHIELD_TOP: &str = crate::shield::top::SCHEMA;
 /// `rtscope shield undo --json`.
-pub const SHIELD_UNDO: &str = rtscope_view::shield::UNDO_SCHEMA;
+pub const SHIELD_UNDO: &str = crate::shield::UNDO_SCHEMA;
 /// `rtscope shield verify --json`.
-pub const SHIELD_VERIFY: &str = rtscope_view::shield::verify::SCHEMA;
+pub const SHIELD_VERIFY: &str = crate::shield::verify::SCHEMA;
 /// `rtscope state --json`.
 pub const STATE: &str = rtscope_session::watch::state::SCHEMA;
 /// `trigger.json` in the directory of a saved snapshot.
 pub const SNAPSHOT: &str = rtscope_store::trigger::SCHEMA;
 /// `rtscope snapshot --json`.
-pub const SNAPSHOT_REQUEST: &str = "rtscope.snapshot.request/1";
+pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 /// `rtscope watch response --json` and `rtscope explain --json`.
-pub const WATCH: &str = rtscope_view::SCHEMA;
+pub const WATCH: &str = crate::SCHEMA;
 
-/// All of them, those of the crates `measure` and `view` included.
-#[cfg(test)]
+/// All of them.
 pub const ALL: [&str; 30] = [
     CAPS,
-    rtscope_view::EVENT_SCHEMA,
+    crate::EVENT_SCHEMA,
     HARDWARE,
     HARDWARE_DECODE,
     HIST,
@@ -82,11 +79,11 @@ pub const ALL: [&str; 30] = [
     SHIELD_VERIFY,
     SNAPSHOT,
     SNAPSHOT_REQUEST,
-    rtscope_view::STAT_SCHEMA,
-    rtscope_view::STAT_IRQS_SCHEMA,
-    rtscope_view::STAT_LATENCY_SCHEMA,
-    rtscope_view::STAT_SYSCALLS_SCHEMA,
-    rtscope_view::STAT_TASKS_SCHEMA,
+    crate::STAT_SCHEMA,
+    crate::STAT_IRQS_SCHEMA,
+    crate::STAT_LATENCY_SCHEMA,
+    crate::STAT_SYSCALLS_SCHEMA,
+    crate::STAT_TASKS_SCHEMA,
     STATE,
     WATCH,
 ];

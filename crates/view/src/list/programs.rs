@@ -1,75 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instrumented programs that run now, as their files describe them. Nothing of them is changed; files of programs that have
-//! ended, and hold nothing that a recording would want, are removed on the way.
+//! Programs: their providers, events, threads and losses.
 
-use super::options::ListOptions;
-use crate::exit::Failure;
-use crate::{output, schema};
-use rtscope_event::counted;
-use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs};
+use super::PROGRAMS_SCHEMA;
+use crate::label::clean;
+use crate::units::counted;
 use rtscope_programs::description::{EventDescription, Field, FieldType, Integer};
-use rtscope_programs::directory::SHARED_MEMORY;
-use rtscope_programs::patterns::RequestedEvents;
-use rtscope_view::clean;
-use serde_json::{Value, json};
+use rtscope_session::list::ListedProgram;
+use serde_json::json;
 use std::io;
-use std::path::Path;
-use std::sync::Arc;
 
 /// This many events of a program are shown with their fields without being asked.
 const FEW: usize = 10;
 
-/// Prints the list.
-pub fn run(options: &ListOptions) -> Result<(), Failure> {
-    let patterns: Vec<String> =
-        options.patterns.iter().flat_map(|word| word.split(',')).map(str::to_string).collect();
-    let wanted = RequestedEvents::parse(&patterns, u32::MAX)?;
-    let mut programs = Programs::watching(Path::new(SHARED_MEMORY))?;
-    programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
-    programs.refused.iter().for_each(|why| output::note(&format!("rtscope: {}", clean(why))));
-    programs
-        .refusals()
-        .iter()
-        .for_each(|refusal| output::note(&format!("rtscope: {}", clean(&refusal.to_string()))));
-    let mut reports = programs.reports();
-    for provider in reports.iter_mut().flat_map(|report| &mut report.providers) {
-        Arc::make_mut(&mut provider.descriptions)
-            .events
-            .retain(|event| wanted.matches(&event.name, event.level));
-    }
-    reports.retain(|report| {
-        let has_event = report.providers.iter().any(|provider| !provider.descriptions.events.is_empty());
-        !report.dead && (has_event || options.patterns.is_empty())
-    });
-    let recorders = programs.recorded_by();
-    if options.json {
-        let programs: Vec<Value> = reports.iter().map(|report| program_json(report, &recorders)).collect();
-        output::result(&json!({ "schema": schema::LIST_PROGRAMS, "programs": programs }).to_string());
-        return Ok(());
-    }
-    if reports.is_empty() {
-        output::note(
-            "rtscope: no instrumented program is running (docs/programs.md); rtscope list -k lists the kernel's tracepoints",
-        );
-        return Ok(());
-    }
-    let texts: Vec<String> =
-        reports.iter().map(|report| program_text(report, &recorders, options.verbose)).collect();
-    output::result(&texts.join("\n"));
-    Ok(())
+/// One object.
+#[must_use]
+pub fn programs_json(programs: &[ListedProgram]) -> String {
+    json!({ "schema": PROGRAMS_SCHEMA, "programs": programs }).to_string()
 }
 
-fn recorder(report: &ProcessReport, recorders: &[(u32, u32)]) -> Option<u32> {
-    recorders.iter().find(|(uid, _)| *uid == report.uid).map(|(_, pid)| *pid)
+/// A paragraph for each. `verbose`: with all fields.
+#[must_use]
+pub fn programs_text(programs: &[ListedProgram], verbose: bool) -> String {
+    let texts: Vec<String> = programs.iter().map(|program| program_text(program, verbose)).collect();
+    texts.join("\n")
 }
 
-fn program_json(report: &ProcessReport, recorders: &[(u32, u32)]) -> Value {
-    let mut value = json!(report);
-    value["recorded_by"] = json!(recorder(report, recorders));
-    value
-}
-
-fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool) -> String {
+fn program_text(ListedProgram { report, recorded_by }: &ListedProgram, verbose: bool) -> String {
     let events: usize = report.providers.iter().map(|provider| provider.descriptions.events.len()).sum();
     let mut text = format!(
         "{}  {}, user {}: {}, {} enabled",
@@ -79,7 +35,7 @@ fn program_text(report: &ProcessReport, recorders: &[(u32, u32)], verbose: bool)
         counted(events, "event", "events"),
         report.enabled
     );
-    if let Some(pid) = recorder(report, recorders) {
+    if let Some(pid) = recorded_by {
         text.push_str(&format!(", recorded by process {pid}"));
     }
     text.push('\n');
