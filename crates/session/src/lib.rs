@@ -31,6 +31,7 @@ pub mod record;
 pub mod schema;
 pub mod shield;
 mod stop;
+pub mod top;
 pub mod units;
 pub mod wall_clock;
 pub mod watch;

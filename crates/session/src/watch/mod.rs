@@ -7,6 +7,7 @@
 pub mod actions;
 mod backlog;
 pub(crate) mod calls;
+mod counted;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
@@ -29,7 +30,7 @@ mod writer;
 
 pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
-pub use settings::{ExplainText, WatchSettings};
+pub use settings::{CountBeside, ExplainText, WatchSettings};
 
 use crate::command::{Child, complain};
 use crate::placement::{ObservedTasks, Placement};
