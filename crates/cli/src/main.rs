@@ -31,6 +31,7 @@ mod stat;
 mod state;
 mod stop;
 mod terminal;
+mod top;
 mod trace_args;
 mod watch;
 
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Watch(options) => watch::run(options, &matches),
         Command::Hist(options) => hist::run(*options),
+        Command::Top(options) => top::run(*options),
         Command::IoProfile(options) => io_profile::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
