@@ -13,6 +13,7 @@ use crate::record::options::RecordOptions;
 use crate::shield::options::ShieldOptions;
 use crate::snapshot::SnapshotOptions;
 use crate::state::StateOptions;
+use crate::top::options::TopOptions;
 use crate::trace_args::{PrintOptions, StatOptions};
 use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::{End, OriginKind, WaitKind};
@@ -59,6 +60,9 @@ pub enum Command {
     /// Count all that a tracker follows: histograms by task, device or call, and over time
     #[command(after_help = crate::hist::options::EXAMPLES)]
     Hist(Box<HistOptions>),
+    /// Show on a whole screen what a tracker counts while it grows, and explain what is late
+    #[command(after_help = crate::top::options::EXAMPLES)]
+    Top(Box<TopOptions>),
     /// Count how long input and output take, by class, and say when that changes
     #[command(after_help = crate::io_profile::options::EXAMPLES)]
     IoProfile(Box<ProfileOptions>),

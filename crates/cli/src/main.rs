@@ -30,6 +30,7 @@ mod stat;
 mod state;
 mod stop;
 mod terminal;
+mod top;
 mod trace_args;
 mod watch;
 
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let result = match args.command {
         Command::Watch(options) => watch::run(options, &matches),
         Command::Hist(options) => hist::run(*options),
+        Command::Top(options) => top::run(*options),
         Command::IoProfile(options) => io_profile::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),

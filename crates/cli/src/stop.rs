@@ -10,8 +10,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::low_level::pipe;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// From now on signals ask.
 pub fn on_signals() -> Result<Stop, Failure> {
@@ -27,6 +27,17 @@ pub fn on_signals_later(asked: Option<Arc<AtomicBool>>) -> Result<Stop, Failure>
     Stop::beginning_later(begin).map_err(|error| Failure::doing("installing signal handlers", error))
 }
 
+/// The same for a command that has the whole terminal, which it gives back whatever comes: a second Ctrl-C ends nothing by force. `heard`: has who
+/// asks, from the moment on at which COMMAND has been forked.
+pub fn on_signals_of_screen(heard: Arc<OnceLock<StopHandle>>) -> Result<Stop, Failure> {
+    let begin = move |handle: &StopHandle| {
+        // Only once, and there is nobody else.
+        let _ = heard.set(handle.try_clone()?);
+        register_in_order(handle)
+    };
+    Stop::beginning_later(begin).map_err(|error| Failure::doing("installing signal handlers", error))
+}
+
 fn registered() -> io::Result<Stop> {
     let (stop, handle) = Stop::new()?;
     register(&handle).map(|()| stop)
@@ -35,6 +46,10 @@ fn registered() -> io::Result<Stop> {
 fn register(handle: &StopHandle) -> io::Result<()> {
     // Before the next: a second Ctrl-C finds the flag set and ends the process.
     flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, handle.flag())?;
+    register_in_order(handle)
+}
+
+fn register_in_order(handle: &StopHandle) -> io::Result<()> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         flag::register(signal, handle.flag())?;
     }

@@ -119,6 +119,12 @@ impl FlightRecorder {
         TrackerStats::read(&self.memory, instance)
     }
 
+    /// What is shared with the kernel's side, for whoever reads more of it.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Bytes recorded since the start, and the time since then: the rate from which the held history follows.
     #[must_use]
     pub fn written(&self) -> Vec<u64> {

@@ -21,6 +21,8 @@ pub enum CommandOutput {
     StandardOutput,
     /// To standard error: rtscope's standard output is for programs.
     StandardError,
+    /// Nowhere, and its input comes from nowhere, as far as they are a terminal: on that is a screen of rtscope's.
+    OffTheTerminal,
 }
 
 /// How COMMAND ended.
@@ -80,9 +82,11 @@ impl Child {
                 drop(gate);
                 // Refused, it runs where rtscope does: the caller's CPUs have just gone.
                 let _ = cpus.apply(Thread::Calling);
-                if output == CommandOutput::StandardError {
+                match output {
+                    CommandOutput::StandardOutput => {}
                     // Refused, it stays where it was.
-                    let _ = nix::unistd::dup2_stdout(std::io::stderr());
+                    CommandOutput::StandardError => drop(nix::unistd::dup2_stdout(std::io::stderr())),
+                    CommandOutput::OffTheTerminal => leave_terminal(),
                 }
                 run(&wait_end, &tell, &words)
             }
@@ -228,6 +232,24 @@ pub fn end_of(pid: Pid) -> Option<OwnedFd> {
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
     Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// In the child: what it would write between the lines of a screen, and the keys that it would take from it, are lost. What is not on a terminal
+/// stays.
+fn leave_terminal() {
+    use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout};
+    use std::io::{IsTerminal, stderr, stdin, stdout};
+    let Ok(nowhere) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") else { return };
+    // Refused, it stays where it was.
+    if stdin().is_terminal() {
+        let _ = dup2_stdin(&nowhere);
+    }
+    if stdout().is_terminal() {
+        let _ = dup2_stdout(&nowhere);
+    }
+    if stderr().is_terminal() {
+        let _ = dup2_stderr(&nowhere);
+    }
 }
 
 /// The child: waits for the word, becomes COMMAND. A gate that closes without the word means that rtscope has ended.

@@ -71,6 +71,18 @@ pub struct CountLosses {
 }
 
 impl CountLosses {
+    /// Of these trackers.
+    pub(crate) fn of(stats: &[TrackerStats], skipped_programs: Option<u64>) -> CountLosses {
+        let sum = |of: fn(&TrackerStats) -> u64| stats.iter().map(of).sum();
+        CountLosses {
+            without_key: sum(|stats| stats.unkeyed),
+            untracked: sum(|stats| stats.untracked + stats.raced),
+            unended: sum(|stats| stats.unended),
+            hidden: sum(|stats| stats.hidden),
+            skipped_programs,
+        }
+    }
+
     /// Whether nothing is missing, as far as is known.
     #[must_use]
     pub fn are_none(&self) -> bool {
@@ -181,14 +193,7 @@ impl Counting {
     fn reading(&self, at_ns: u64) -> Reading {
         let stats: Vec<TrackerStats> =
             (0..self.instances).map(|instance| TrackerStats::read(&self.memory, instance)).collect();
-        let sum = |of: fn(&TrackerStats) -> u64| stats.iter().map(of).sum();
-        let losses = CountLosses {
-            without_key: sum(|stats| stats.unkeyed),
-            untracked: sum(|stats| stats.untracked + stats.raced),
-            unended: sum(|stats| stats.unended),
-            hidden: sum(|stats| stats.hidden),
-            skipped_programs: self.misses.total(),
-        };
+        let losses = CountLosses::of(&stats, self.misses.total());
         Reading { at_ns, cells: cells::read(&self.memory), losses }
     }
 
@@ -211,6 +216,9 @@ impl Counting {
     pub(crate) fn end_command(&mut self, observer: &dyn Observer) -> Result<(), Failure> {
         if let Some(child) = &mut self.child {
             child.terminate();
+        }
+        if let Some(end) = self.child.as_mut().and_then(Child::ending) {
+            observer.command_ended(end);
         }
         complain(self.child.as_mut(), observer)
     }

@@ -35,6 +35,7 @@ pub mod schema;
 pub mod shield;
 pub mod stat;
 mod stop;
+pub mod top;
 pub mod traces;
 pub mod units;
 pub mod wall_clock;

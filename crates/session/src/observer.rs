@@ -3,6 +3,7 @@
 
 use crate::Failure;
 use crate::command::CommandEnd;
+use crate::hist::CountedKeys;
 use crate::record::{RecordProgress, RecordStart, RecordedTrace};
 use crate::watch::actions::ActionReport;
 use crate::watch::{HeldHistory, WatchStart};
@@ -53,6 +54,9 @@ pub trait Observer: Debug + Send + Sync {
 
     /// A late response, at the moment of detection.
     fn late(&self, _late: &LateResponse) {}
+
+    /// What has been counted by now, where that was asked for: at once, then in each interval, and at the end.
+    fn counted(&self, _counted: CountedKeys) {}
 
     /// What has not ended after the timeout: once for each, while it is under way.
     fn stuck(&self, _stuck: &Stuck) {}

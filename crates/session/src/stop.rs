@@ -100,6 +100,14 @@ impl StopHandle {
         let _ = (&self.tell).write(&[0]);
     }
 
+    /// Another one, for another thread.
+    ///
+    /// # Errors
+    /// Of the system: no file can be opened.
+    pub fn try_clone(&self) -> io::Result<StopHandle> {
+        Ok(StopHandle { asked: self.flag(), tell: self.descriptor()? })
+    }
+
     /// The flag, for a signal's handler. Whoever sets it writes a byte to [`StopHandle::descriptor`] afterwards.
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {

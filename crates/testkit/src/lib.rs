@@ -31,6 +31,7 @@ pub mod program_files;
 pub mod random;
 pub mod recordings;
 pub mod sched;
+pub mod screen;
 pub mod serial;
 pub mod simulated;
 pub mod skip;

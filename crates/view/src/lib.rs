@@ -32,6 +32,7 @@ mod state;
 mod style;
 mod summary;
 pub mod table;
+pub mod top;
 mod units;
 mod watch;
 

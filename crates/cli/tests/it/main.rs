@@ -19,5 +19,6 @@ mod record;
 mod refusals;
 mod shield;
 mod stories;
+mod top;
 mod traces;
 mod watch;

@@ -6,6 +6,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{Workload, wait_until};
+use rtscope_testkit::screen::OnTerminal;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
@@ -67,6 +68,32 @@ fn root_a_watch_leaves_the_cpu_of_its_target_and_follows_it() {
     assert_eq!(said.code(), Some(0), "{:?}", said.notes);
     let summary = said.lines.iter().find(|line| line["type"] == "summary").expect("it prints one");
     assert_eq!(summary["own"]["is_apart"], true, "{summary}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_screen_leaves_the_cpu_of_its_target_and_follows_it() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if !has_two_cpus() {
+        skip!("it takes two CPUs");
+    }
+    let arguments = ["--name", "e2e-screen", "--period", "2ms", "--work", "10us", "--cpu", "1"];
+    let victim = Workload::start("rtscope-victim", arguments).expect("starts");
+    // One thread counts and one draws; with a limit another one explains.
+    for (options, number) in [(&[][..], 2), (&["--threshold", "1s"], 3)] {
+        let mut command = command::rtscope();
+        command.args(["top", "wakeup", "--interval", "100ms", "--task", "e2e-screen"]).args(options);
+        let mut screen = OnTerminal::start(&command, 120, 24).expect("starts");
+        screen.wait_for_words("e2e-screen (").expect("a row");
+        let threads = fs::read_dir(format!("/proc/{}/task", screen.pid())).map_or(0, Iterator::count);
+        assert_eq!((threads, cpus_of(screen.pid())), (number, only("0")));
+        bind(victim.pid(), 0);
+        wait_until("rtscope has left CPU 0", || cpus_of(screen.pid()) == only("1"));
+        bind(victim.pid(), 1);
+        wait_until("rtscope has left CPU 1", || cpus_of(screen.pid()) == only("0"));
+        screen.press("q").expect("a terminal");
+        assert_eq!(screen.finish().expect("it ends").code(), Some(0));
+    }
 }
 
 // NEEDS: host

@@ -2,9 +2,12 @@
 //! Histograms of all that a tracker follows, late or not: by task, device, interrupt or call, and over time.
 
 pub(crate) mod cells;
+mod live;
 pub(crate) mod names;
 mod report;
 
+pub use live::CountedKeys;
+pub(crate) use live::LiveReader;
 pub use report::{HistReport, KeyReport, ReportKind};
 
 use crate::counting::{Counted, Counting};
@@ -12,7 +15,8 @@ use crate::watch::calls;
 use crate::{Failure, Observer, Stop};
 use names::KeyNames;
 use report::Reporter;
-use rtscope_event::{Glob, Tracker};
+use rtscope_analyze::keyed::Key;
+use rtscope_event::{BlockOperation, Glob, LateResponse, Tracker};
 use rtscope_kernel::{CellId, CountedBy, EbpfConfig, Follows, ResponseConfig, Target, TrackerConfig};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -98,6 +102,47 @@ impl HistKey {
             HistKey::Softirq => tracker == Tracker::Softirq,
             HistKey::Syscall => matches!(tracker, Tracker::Syscall | Tracker::Lock),
             HistKey::Operation => tracker == Tracker::Block,
+        }
+    }
+
+    /// What most people want to see of a tracker.
+    #[must_use]
+    pub fn usual(tracker: Tracker) -> HistKey {
+        match tracker {
+            Tracker::Block => HistKey::Device,
+            Tracker::Irq => HistKey::Interrupt,
+            Tracker::Softirq => HistKey::Softirq,
+            Tracker::Irqoff => HistKey::Cpu,
+            _ => HistKey::Task,
+        }
+    }
+
+    /// The key under which a late response was counted, as [`HistKey::same`] has it; `None`: its report does not say.
+    #[must_use]
+    pub fn of_late(self, late: &LateResponse) -> Option<Key> {
+        let origin = late.chain.origin;
+        let (id, kind) = match self {
+            HistKey::Task => (late.tid.0, 0),
+            HistKey::Process => (late.pid.0, 0),
+            HistKey::Cpu => (late.cpu.0, 0),
+            HistKey::Interrupt => (origin.id, origin.kind.number().into()),
+            HistKey::Softirq | HistKey::Syscall => (origin.id, 0),
+            HistKey::Device if late.tracker == Tracker::Block => (origin.id, 0),
+            HistKey::Operation => (0, late.block.as_ref()?.operation as u16),
+            // That of a call's file, and the cgroup, are only counted.
+            HistKey::Device | HistKey::Cgroup => return None,
+        };
+        Some(Key { id, kind })
+    }
+
+    /// The same for keys that a report cannot tell apart: it says what was asked for, and not by which of several numbers.
+    #[must_use]
+    pub fn same(self, key: Key) -> Key {
+        match self {
+            HistKey::Operation => {
+                Key { kind: BlockOperation::of(u64::from(key.kind), u64::MAX) as u16, ..key }
+            }
+            _ => key,
         }
     }
 
@@ -187,6 +232,19 @@ pub struct HistSettings {
     pub cells: u32,
 }
 
+impl HistSettings {
+    /// Whose operations are counted, in words.
+    #[must_use]
+    pub fn target_words(&self) -> String {
+        let all = match self.tracker {
+            Tracker::Block => "all block devices",
+            tracker if tracker.is_of_cpus() => "all CPUs",
+            _ => "any user-space task",
+        };
+        self.counted.words(all)
+    }
+}
+
 /// Counts until it is asked to stop, the time is over, or COMMAND has ended. `show` has what came in each interval. Gives all of it, and how
 /// COMMAND ended if not well.
 ///
@@ -218,7 +276,29 @@ pub fn run(
     Ok((reporter.total(last), command))
 }
 
-fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
+/// Counts in the same way, and tells the observer all of it again and again (`settings.interval_ns`, or each second): for who shows it while it
+/// grows. Gives how COMMAND ended if not well.
+pub(crate) fn follow(
+    settings: &HistSettings,
+    stop: &Stop,
+    observer: &dyn Observer,
+) -> Result<Result<(), Failure>, Failure> {
+    let config = config(settings)?;
+    let mut live = LiveReader::new(settings);
+    let mut counting = Counting::start(config, &settings.counted, stop)?;
+    let interval_ns = settings.interval_ns.unwrap_or(SLICE_NS);
+    observer.counted(live.read(counting.read(), 0));
+    let mut next_ns = interval_ns;
+    while counting.wait_until(next_ns, stop) {
+        observer.counted(live.read(counting.read(), 0));
+        next_ns = (counting.elapsed_ns() / interval_ns + 1) * interval_ns;
+    }
+    observer.counted(live.read(counting.finish(), 0));
+    counting.blind_spots().iter().for_each(|text| observer.note(text));
+    Ok(counting.end_command(observer))
+}
+
+pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
     if let Some(by) = settings.by.filter(|by| !by.is_of(settings.tracker)) {
         let fit = HistKey::ALL.iter().filter(|key| key.is_of(settings.tracker)).map(|key| key.name());
         return Err(Failure::Usage(format!(

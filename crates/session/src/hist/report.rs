@@ -79,16 +79,11 @@ pub(super) struct Reporter {
 
 impl Reporter {
     pub(super) fn new(settings: &HistSettings, names: KeyNames) -> Reporter {
-        let all = match settings.tracker {
-            Tracker::Block => "all block devices",
-            tracker if tracker.is_of_cpus() => "all CPUs",
-            _ => "any user-space task",
-        };
         Reporter {
             tracker: settings.tracker,
             by: settings.by,
             order: settings.order,
-            target: settings.counted.words(all),
+            target: settings.target_words(),
             names,
             heat: HeatMap::new(settings.interval_ns.unwrap_or(super::SLICE_NS)),
             before: KeyedHistograms::default(),

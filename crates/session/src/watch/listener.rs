@@ -6,6 +6,7 @@
 
 use super::actions::Actions;
 use super::backlog::Backlog;
+use super::counted::Counted;
 use super::describe::Describer;
 use super::ftrace::{FtracePart, FtraceRecorder};
 use super::intervals;
@@ -55,6 +56,8 @@ pub struct Listener {
     /// Answers who asks for metrics.
     metrics: Option<MetricsServer>,
     misses: MissCounter,
+    /// What the first tracker counts beside what is late.
+    counted: Option<Counted>,
     backlog: Backlog,
     /// By instance.
     summaries: Vec<Summary>,
@@ -130,6 +133,7 @@ impl Listener {
             actions,
             metrics: None,
             misses,
+            counted: plan.count.map(|count| Counted::new(plan.trackers[0].0, count, started)),
             backlog: Backlog::default(),
             names: Describer::new(plan.pair.as_ref().map(|(_, tracepoints)| tracepoints.clone())),
             pairs_told: 0,
@@ -280,6 +284,7 @@ impl Listener {
         self.tell_what_hangs(now)?;
         self.tell_who_asks(now);
         self.tell_metrics(now);
+        self.tell_counts(now);
         if let Some(done) = self.writer.poll()? {
             self.take_finished(done);
         }
@@ -358,6 +363,13 @@ impl Listener {
             actions: self.actions.report(),
         };
         server.answer(measured::exposition(&all, &watch));
+    }
+
+    fn tell_counts(&mut self, now: MonotonicNs) {
+        let Some(counted) = self.counted.as_mut().filter(|counted| now >= counted.next) else { return };
+        self.misses.add(now, &self.ebpf.recursion_misses());
+        let read = counted.read(now, &self.recorder, self.misses.total());
+        self.observer.counted(read);
     }
 
     fn state(&mut self, now: MonotonicNs) -> Option<WatchState> {
@@ -507,6 +519,9 @@ impl Listener {
         self.explain_the_rest()?;
         self.actions.end();
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
+        if let Some(counted) = &mut self.counted {
+            self.observer.counted(counted.read(monotonic_now(), &self.recorder, self.misses.total()));
+        }
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
         if self.waits_for_target && reports.iter().all(|report| report.counters.seen == 0) {
             let target = self.plan.target_text();

@@ -8,6 +8,7 @@ pub mod actions;
 mod backlog;
 pub(crate) mod calls;
 pub mod config;
+mod counted;
 mod describe;
 pub mod files;
 pub(crate) mod ftrace;
@@ -31,7 +32,7 @@ mod writer;
 
 pub(crate) use calls::CallNames;
 pub use memory::keep_one_pool;
-pub use settings::{ExplainText, TrackerLimit, WatchSettings};
+pub use settings::{CountBeside, ExplainText, TrackerLimit, WatchSettings};
 pub use verdict::Verdict;
 
 use crate::command::{Child, complain};

@@ -5,7 +5,7 @@ use super::calls;
 use super::numbered::Numbered;
 use super::pair::Tracepoints;
 use super::samples;
-use super::settings::{ExplainText, WatchSettings};
+use super::settings::{CountBeside, ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
 use nix::unistd::{AccessFlags, access};
@@ -51,6 +51,8 @@ pub struct Plan {
     pub snapshot_dir: Option<PathBuf>,
     /// What `explain.txt` says there.
     pub explain_text: Option<ExplainText>,
+    /// What the first tracker also counts.
+    pub count: Option<CountBeside>,
     /// Patterns of tracepoints that snapshots have in addition to those of eBPF.
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have.
@@ -129,6 +131,7 @@ impl Plan {
             post_ns: settings.post_ns,
             snapshot_dir: settings.snapshot_dir.clone(),
             explain_text: settings.explain_text,
+            count: settings.count,
             kernel: settings.kernel.clone(),
             programs,
             duration_ns: settings.duration_ns,
@@ -294,7 +297,11 @@ fn trackers(
             counted_by: None,
         })
     };
-    wanted.map(config).collect()
+    let mut all = wanted.map(config).collect::<Result<Vec<TrackerConfig>, Failure>>()?;
+    if let Some(first) = all.first_mut() {
+        first.counted_by = settings.count.map(|count| count.by.counted_by(count.cells));
+    }
+    Ok(all)
 }
 
 /// The two events, where they are tracepoints of the kernel.

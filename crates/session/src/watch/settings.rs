@@ -3,6 +3,7 @@
 
 use super::actions::{ActionSettings, RecordText};
 use crate::command::CommandOutput;
+use crate::hist::HistKey;
 use crate::units::DurationNs;
 use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::pairing::PairQuestion;
@@ -14,6 +15,17 @@ use std::path::PathBuf;
 
 /// Makes the text of a snapshot's `explain.txt`.
 pub type ExplainText = fn(&TriggerFile, &[Explanation]) -> String;
+
+/// What the first tracker of a watch counts beside what is late.
+#[derive(Clone, Copy, Debug)]
+pub struct CountBeside {
+    /// By what it is counted apart.
+    pub by: HistKey,
+    /// Cells of each CPU.
+    pub cells: u32,
+    /// All of it is told in each interval of this length.
+    pub interval_ns: u64,
+}
 
 /// A watch. [`WatchSettings::of`] has the usual values.
 #[derive(Clone, Debug)]
@@ -58,6 +70,8 @@ pub struct WatchSettings {
     pub actions: ActionSettings,
     /// What a command is given of a detection; without it no command is run.
     pub record_text: Option<RecordText>,
+    /// The first tracker also counts all that it follows; `None`: it does not.
+    pub count: Option<CountBeside>,
     /// Where metrics can be asked for.
     pub metrics: Option<SocketAddr>,
     /// Patterns of tracepoints that snapshots have in addition.
@@ -133,6 +147,7 @@ impl WatchSettings {
             record_breakers: false,
             actions: ActionSettings::default(),
             record_text: None,
+            count: None,
             metrics: None,
             kernel: Vec::new(),
             programs: Vec::new(),

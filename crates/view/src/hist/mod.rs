@@ -115,21 +115,40 @@ fn table(report: &HistReport, all: &Statistics, rows: usize, style: Style) -> St
 }
 
 /// A character for each power of two from the first to the last of all; higher is more, logarithmically.
-pub(crate) fn sparkline(rows: &[Row], (first_ns, last_ns): (u64, u64), style: Style) -> String {
+pub(crate) fn sparkline(rows: &[Row], range: (u64, u64), style: Style) -> String {
+    sparkline_within(rows, range, usize::MAX, style)
+}
+
+/// The same in at most so many characters: each has as many powers of two as it takes for that.
+pub(crate) fn sparkline_within(
+    rows: &[Row],
+    (first_ns, last_ns): (u64, u64),
+    width: usize,
+    style: Style,
+) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII: [char; 8] = ['.', ':', '-', '=', '+', '*', '%', '#'];
     let bars = if style.ascii { ASCII } else { BARS };
-    let most = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let power = |ns: u64| ns.max(1).ilog2();
-    let bar = |at: u32| {
-        let count: u64 = rows.iter().filter(|row| power(row.from_ns) == at).map(|row| row.count).sum();
+    let (first, last) = (power(first_ns), power(last_ns));
+    let powers = (last.saturating_sub(first) + 1) as usize;
+    let each = powers.div_ceil(width.clamp(1, powers)) as u32;
+    let counts: Vec<u64> = (first..=last)
+        .step_by(each as usize)
+        .map(|from| {
+            let has = |row: &&Row| (from..from + each).contains(&power(row.from_ns));
+            rows.iter().filter(has).map(|row| row.count).sum()
+        })
+        .collect();
+    let most = counts.iter().copied().max().unwrap_or(0);
+    let bar = |count: u64| {
         if count == 0 {
             return ' ';
         }
         let part = (1.0 + (count as f64).ln()) / (1.0 + (most as f64).ln());
         bars[((part * 8.0).ceil() as usize).clamp(1, 8) - 1]
     };
-    (power(first_ns)..=power(last_ns)).map(bar).collect()
+    counts.into_iter().map(bar).collect()
 }
 
 /// What was not counted; nothing where all was.
@@ -173,6 +192,10 @@ mod tests {
         assert_eq!(sparkline(&rows, (512, 8192), Style::default()), " ▁ █ ");
         let ascii = Style { ascii: true, ..Style::default() };
         assert_eq!(sparkline(&rows, (1024, 4096), ascii), ". #");
+        // Two powers a place, and three.
+        assert_eq!(sparkline_within(&rows, (512, 8192), 3, Style::default()), "▁█ ");
+        assert_eq!(sparkline_within(&rows, (512, 8192), 2, Style::default()), "▁█");
+        assert_eq!(sparkline_within(&rows, (8192, 512), 0, Style::default()), "");
     }
 
     #[test]

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the first tracker of a watch counts by key beside what is late, read while it grows.
+
+use super::settings::CountBeside;
+use crate::counting::{CountLosses, Reading};
+use crate::hist::{CountedKeys, LiveReader, cells};
+use rtscope_event::{MonotonicNs, Tracker};
+use rtscope_flight::FlightRecorder;
+
+/// When it is read, and by what names.
+#[derive(Debug)]
+pub struct Counted {
+    live: LiveReader,
+    interval_ns: u64,
+    started: MonotonicNs,
+    /// When it is to be read again.
+    pub next: MonotonicNs,
+}
+
+impl Counted {
+    /// First read at once.
+    pub fn new(tracker: Tracker, count: CountBeside, started: MonotonicNs) -> Counted {
+        let live = LiveReader::of(tracker, count.by, count.cells);
+        Counted { live, interval_ns: count.interval_ns.max(1), started, next: started }
+    }
+
+    /// What there is now. `misses`: runs of eBPF programs that the kernel skipped.
+    pub fn read(&mut self, now: MonotonicNs, recorder: &FlightRecorder, misses: Option<u64>) -> CountedKeys {
+        let at_ns = now.since(self.started);
+        self.next = self.started.plus((at_ns / self.interval_ns + 1) * self.interval_ns);
+        let stats = recorder.stats(0);
+        let unreported = stats.late_lost + recorder.unreadable_reports();
+        let losses = CountLosses::of(&[stats], misses);
+        let reading = Reading { at_ns, cells: cells::read(recorder.memory()), losses };
+        self.live.read(reading, unreported)
+    }
+}
