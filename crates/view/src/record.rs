@@ -190,6 +190,12 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
             counted(summary.waits, "time", "times")
         ));
     }
+    if summary.earlier > 0 {
+        text.push_str(&format!(
+            "from before this recording: {}, which a recorder that was killed had left in the programs' buffers\n",
+            counted(summary.earlier, "event", "events")
+        ));
+    }
     if summary.filtered > 0 {
         text.push_str(&format!("left out by filters: {}\n", counted(summary.filtered, "event", "events")));
     }
@@ -247,6 +253,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "moved": summary.moved,
         "waits": summary.waits,
         "filtered": summary.filtered,
+        "earlier": summary.earlier,
         "losses": losses_json(&summary.losses),
         "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
         "clock": {

@@ -57,6 +57,8 @@ pub struct UserSummary {
     pub clock_error_ns: Option<(u64, u64, u64)>,
     /// Events that were left out, since they were not asked for: it is known unless the recording was killed.
     pub filtered: u64,
+    /// Of the events, those from before the recording: an earlier recorder had not taken them when it was killed. Known unless this one was, too.
+    pub earlier: u64,
     /// How often threads waited for space.
     pub waits: u64,
     /// The kernel's clock, and what made times wrong.
@@ -112,6 +114,7 @@ impl UserRecording {
                 count_events(live, &mut summary);
                 summary.clock_error_ns = live.clock_error_ns;
                 summary.filtered = live.filtered;
+                summary.earlier = live.earlier;
                 summary.remarks.extend(live.remarks.iter().cloned());
                 Streams { done: live.streams.clone(), told: 0 }
             }

@@ -56,6 +56,8 @@ pub(super) struct Live {
     over: (u64, u64),
     /// Events that were not wanted, of rings that are over.
     filtered: u64,
+    /// Events from before the recording, of rings that are over.
+    earlier: u64,
     garbage: u64,
     /// For new files, so far.
     looks: Looks,
@@ -74,6 +76,8 @@ pub(super) struct LiveTrace {
     pub(super) overwritten: Option<Overwritten>,
     /// Events that were not wanted.
     pub(super) filtered: u64,
+    /// Events from before the recording.
+    pub(super) earlier: u64,
     /// What is to be said of the filter.
     pub(super) remarks: Vec<String>,
 }
@@ -102,6 +106,7 @@ impl Live {
             window,
             classes: Classes::new(filter),
             filtered: 0,
+            earlier: 0,
             clock: LiveClock::default(),
             rings: HashMap::default(),
             processes: HashMap::new(),
@@ -156,6 +161,7 @@ impl Live {
         let lost = lost.max(ring.told());
         self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
         self.filtered += ring.filtered;
+        self.earlier += ring.earlier;
         let written = ring.lost_written - ring.info.lost_before;
         let rest = (lost - written).saturating_add(unfinished);
         if rest > 0 {
@@ -259,7 +265,7 @@ impl Live {
         let clock_error_ns = self.clock.error_ns();
         let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
         let remarks = self.classes.remarks();
-        let filtered = self.filtered;
+        let (filtered, earlier) = (self.filtered, self.earlier);
         Ok(LiveTrace {
             streams,
             metadata,
@@ -267,6 +273,7 @@ impl Live {
             clock_error_ns,
             overwritten,
             filtered,
+            earlier,
             remarks,
         })
     }
@@ -409,6 +416,8 @@ impl Merge<'_> {
         if self.window.is_some_and(|(from, until)| !(from..=until).contains(&time)) {
             return Ok(());
         }
+        ring.has_begun |= time_ns >= self.started_ns;
+        ring.earlier += u64::from(!ring.has_begun);
         let out = self.streams.begin(ring.stream, self.classes, time_ns.min(self.started_ns))?;
         if let (Some(out), true) = (out, ring.lost > ring.lost_written) {
             out.lost(ring.lost - ring.lost_written)?;
@@ -433,7 +442,11 @@ impl Merge<'_> {
                 let _ = self.clock.seek(ring.info.clock, sync.complete(low));
             }
             let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
-            self.taken.events += ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
+            // What is from before the recording is counted apart: it ends here.
+            let until_ns = if ring.has_begun { until_ns } else { until_ns.min(self.started_ns.saturating_sub(1)) };
+            let events = ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
+            self.taken.events += events;
+            ring.earlier += if ring.has_begun { 0 } else { events };
         }
         self.taken.bytes += flush_if_full(out)?;
         Ok(())

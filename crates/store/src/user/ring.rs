@@ -40,6 +40,9 @@ pub(super) struct LiveRing {
     /// Whether its events are wanted, and how many were left out.
     pub(super) is_wanted: bool,
     pub(super) filtered: u64,
+    /// Events from before the recording, which an earlier recorder had not taken when it was killed; until the first one of its own time.
+    pub(super) earlier: u64,
+    pub(super) has_begun: bool,
     /// This poll has read the clock, because its last pair was old.
     has_asked: bool,
     /// The payload of the event that was decoded last.
@@ -73,6 +76,8 @@ impl LiveRing {
             plain: if is_wanted { plain } else { PlainEvents::default() },
             is_wanted,
             filtered: 0,
+            earlier: 0,
+            has_begun: false,
             context: Vec::new(),
             has_context: false,
             lost: info.lost_before,

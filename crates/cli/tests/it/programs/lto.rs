@@ -85,7 +85,7 @@ fn events_of_two_sources_stay_apart_when_they_are_optimized_together() {
     let fixture = Fixture::new();
     for (compiler, is_cpp, flags) in WAYS {
         let Some(program) = build(&fixture, compiler, is_cpp, flags) else { continue };
-        let recorded = fixture.record(&[], &[program]);
+        let recorded = fixture.record(&["--context", "none"], &[program]);
         recorded.assert_complete();
         assert_eq!(recorded.lost(), 0, "{compiler} {flags:?}: {}", recorded.account);
         assert_eq!(fields(&fixture), expected(is_cpp), "{compiler} {flags:?}");

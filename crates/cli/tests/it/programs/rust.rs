@@ -33,7 +33,8 @@ fn emit(fixture: &Fixture, options: &[&str], arguments: &[&str]) -> Recorded {
 #[test]
 fn a_rust_program_is_recorded_in_order() {
     let fixture = Fixture::new();
-    let recorded = emit(&fixture, &["--user-buffer", "16M"], &["count", "100000"]);
+    let options = ["--user-buffer", "16M", "--context", "none"];
+    let recorded = emit(&fixture, &options, &["count", "100000"]);
     assert_eq!((recorded.lost(), recorded.events()), (0, 100_000));
     for (number, line) in lines(&fixture.trace()).iter().enumerate() {
         assert!(line.contains(&format!("test:count: {{ n = {number}, thread = 0 }}")), "{line}");
@@ -206,7 +207,8 @@ fn the_readmes_rust_example_traces_as_printed() {
                 text.lines().filter_map(|line| Some(line[line.find("motor:setpoint:")?..].to_string()));
             found.collect()
         };
-        let printed = events(&lines(&fixture.trace()).join("\n"));
+        let printed = rtscope().arg("print").arg(fixture.trace()).output().expect("it can be started");
+        let printed = events(&String::from_utf8_lossy(&printed.stdout));
         assert_eq!((printed.len(), printed), (3, events(&block("text"))), "{name}");
         fs::remove_dir_all(fixture.trace()).expect("it was made");
     }

@@ -15,7 +15,7 @@ fn a_library_that_is_loaded_later_shares_the_threads_ring() {
     let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
     let Some(library) = fixture.program("library.c", &["-shared", "-fPIC"], "library.so") else { return };
     let words = [unusual.as_os_str(), "dlopen".as_ref(), "100".as_ref(), library.as_os_str()];
-    let recorded = fixture.record(&[], &words);
+    let recorded = fixture.record(&["--context", "none"], &words);
     recorded.assert_complete();
     assert_eq!((recorded.lost(), recorded.account["rings"].as_u64()), (0, Some(1)), "{}", recorded.account);
     // Two events of one name with other fields are two classes, and each payload is read as its own.

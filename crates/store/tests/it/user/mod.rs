@@ -183,7 +183,7 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
         let converted = complete(&played, UserRecording::open(&played.trace()).unwrap());
         // A packet that was not finished had not been given back.
         let before = if cut > 0 { 200 } else { 300 };
-        assert_eq!(converted.events, before, "{cut} {garbage}");
+        assert_eq!((converted.events, converted.earlier), (before, 0), "{cut} {garbage}");
         assert_eq!(converted.by_event["test:event0"], before);
         assert!(converted.losses.iter().all(|loss| loss.count.is_none()), "{:?}", converted.losses);
         if let Some(lines) = lines(&played.trace()) {
@@ -194,6 +194,8 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
         recording.poll_for(150);
         let converted = recording.end(&played);
         assert_eq!((converted.events, converted.by_event["test:event1"]), (150, 150));
+        // And says that they are not of its own time.
+        assert_eq!(converted.earlier, 150);
         assert_eq!(converted.losses, []);
     }
 }
