@@ -443,7 +443,8 @@ impl Merge<'_> {
             }
             let stretch = self.clock.stretch(ring.info.clock, ring.info.clock_offset_ns);
             // What is from before the recording is counted apart: it ends here.
-            let until_ns = if ring.has_begun { until_ns } else { until_ns.min(self.started_ns.saturating_sub(1)) };
+            let until_ns =
+                if ring.has_begun { until_ns } else { until_ns.min(self.started_ns.saturating_sub(1)) };
             let events = ring.go_on(records, stretch, (until_ns, WRITE_BYTES), out);
             self.taken.events += events;
             ring.earlier += if ring.has_begun { 0 } else { events };
