@@ -2,11 +2,14 @@
 //! Facts of a recording that CTF has no place for, as `env` entries beginning with `rtscope_`.
 //!
 //! Losses: CTF knows one counter per stream; rtscope knows causes, and losses of an unknown CPU. History: CTF cannot
-//! express "nothing is missing since". Each entry is one short text, so that people can read it in babeltrace2's details, too.
+//! express "nothing is missing since". Files: CTF does not say which there are, so one that somebody removes, empties or cuts where a packet
+//! ends would not be missed. Each entry is one short text, so that people can read it in babeltrace2's details, too.
 
 use crate::{EventLoss, Evidence, Overwritten, RingTrace};
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
 
 const FORMAT: &str = "rtscope_format";
 const FORMAT_VERSION: &str = "1";
@@ -18,6 +21,8 @@ const EVENT_LOSS: &str = "rtscope_event_loss_";
 const OVERWRITTEN: &str = "rtscope_overwritten_";
 /// The files of streams are a ring: their names tell what was before them.
 const RING: &str = "rtscope_ring_bytes";
+/// A file of a whole trace, and its size.
+const FILE: &str = "rtscope_file_";
 const NEVER: &str = "none";
 const UNKNOWN: &str = "?";
 
@@ -27,6 +32,27 @@ pub(crate) struct PrivateEnv {
     /// For each CPU of the history, since when it is complete.
     pub(crate) history: BTreeMap<CpuId, Option<MonotonicNs>>,
     pub(crate) losses: Vec<Loss>,
+    /// Names and sizes of the files of streams, when the trace was complete.
+    pub(crate) files: Vec<(String, u64)>,
+}
+
+/// The files of streams in the directory of a trace whose writers are done.
+///
+/// # Errors
+/// When it cannot be listed.
+pub(crate) fn files(directory: &Path) -> io::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (name, data) = (entry.file_name(), entry.metadata()?);
+        let name = name.to_str().filter(|name| !name.starts_with('.') && *name != "metadata");
+        // An empty one has nothing that could be missed.
+        if let Some(name) = name.filter(|_| data.is_file() && data.len() > 0) {
+            files.push(format!("{} {name}", data.len()));
+        }
+    }
+    files.sort();
+    Ok((0..).zip(files).map(|(index, file): (u32, _)| (format!("{FILE}{index}"), file)).collect())
 }
 
 /// The entries of a trace.
@@ -73,7 +99,7 @@ pub(crate) fn has_ring<V>(env: &BTreeMap<String, V>) -> bool {
 
 /// Whether an entry says something about all of a trace, and so nothing about a part of it.
 pub(crate) fn is_of_a_whole_trace(key: &str) -> bool {
-    [FORMAT, HISTORY, LOSS, EVENT_LOSS, OVERWRITTEN, RING].iter().any(|prefix| key.starts_with(prefix))
+    [FORMAT, HISTORY, LOSS, EVENT_LOSS, OVERWRITTEN, RING, FILE].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn loss_text(loss: &Loss) -> String {
@@ -95,6 +121,10 @@ pub(crate) fn parse<V: ToString>(env: &BTreeMap<String, V>) -> Option<PrivateEnv
             private.history.insert(CpuId(cpu), value.parse().ok().map(MonotonicNs));
         } else if let Some(index) = key.strip_prefix(LOSS).and_then(|index| index.parse::<u64>().ok()) {
             losses.insert(index, parse_loss(value)?);
+        } else if key.starts_with(FILE) {
+            // A name leads nowhere else.
+            let file = value.split_once(' ').filter(|(_, name)| !name.contains('/'));
+            private.files.extend(file.and_then(|(bytes, name)| Some((name.to_owned(), bytes.parse().ok()?))));
         }
     }
     private.losses = losses.into_values().collect();

@@ -41,11 +41,19 @@ pub fn read_trace(dir: &Path) -> Result<Trace, Error> {
     let class = set::metadata(&dir)?;
     let reader = Reader::new(&class);
     let mut gathered = RecordingBuilder::default();
+    let mut damaged = Vec::new();
     for path in files::stream_files(&dir)? {
         let cursor = Cursor::open(&reader.plans, &path, WINDOW, (0, u64::MAX));
         let cursor = cursor.map_err(Error::io("read", &path))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        reader.file(cursor, &name, &mut gathered);
+        if !reader.file(cursor, &name, &mut gathered) {
+            damaged.push(path);
+        }
+    }
+    for missing in set::missing(&class, &[dir]) {
+        if !damaged.contains(&missing.path) {
+            gathered.damage(None, missing.to_string());
+        }
     }
     Ok(gathered.finish(&class))
 }
@@ -69,8 +77,9 @@ impl<'t> Reader<'t> {
         Reader { class, plans: TracePlans::new(class), bound: bound.collect() }
     }
 
-    /// Reads all packets of a file. `name` is for messages.
-    fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut RecordingBuilder) {
+    /// Reads all packets of a file; false if it is damaged. `name` is for messages.
+    fn file(&self, mut cursor: Cursor<'_>, name: &str, out: &mut RecordingBuilder) -> bool {
+        let mut is_whole = true;
         let mut cpu = None;
         let mut discarded = 0;
         let mut values = ValueBuffer::default();
@@ -88,6 +97,7 @@ impl<'t> Reader<'t> {
             };
             if let Err(Damage { packet_at, what, rest_of_file }) = read {
                 let rest = if rest_of_file { "file" } else { "packet" };
+                is_whole = false;
                 out.damage(
                     cpu,
                     format!("{name}: packet at byte {packet_at}: {what}; the rest of the {rest} is left out"),
@@ -98,6 +108,7 @@ impl<'t> Reader<'t> {
             }
         }
         out.discarded(cpu, discarded);
+        is_whole
     }
 
     fn packet(

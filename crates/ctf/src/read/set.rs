@@ -162,6 +162,10 @@ impl TraceSet {
     fn add_streams(&mut self, place: usize) -> Result<(), Error> {
         let Some(trace) = self.traces.get(place) else { return Ok(()) };
         let indices = index_files(trace)?;
+        let missing = missing(&trace.class, &trace.dirs);
+        let is_damaged =
+            |path: &Path| indices.iter().any(|(known, index)| known == path && index.damage.is_some());
+        self.damaged.extend(missing.into_iter().filter(|missing| !is_damaged(&missing.path)));
         let mut groups: Vec<Vec<(PathBuf, FileIndex)>> = Vec::new();
         let mut by_id: BTreeMap<(usize, u64), usize> = BTreeMap::new();
         for (path, mut index) in indices {
@@ -356,6 +360,20 @@ pub(crate) fn metadata_of(path: &Path, text: &str) -> Result<TraceClass, Error> 
         what: fault.what,
     };
     blocks::parse(text).map_err(fault)
+}
+
+/// The files of `dirs` that had more when the trace was complete: they were removed, emptied, or cut where a packet ends.
+pub(crate) fn missing(class: &TraceClass, dirs: &[PathBuf]) -> Vec<DamagedFile> {
+    let known = private_env::parse(&class.env).map(|private| private.files).unwrap_or_default();
+    let missing = known.into_iter().filter_map(|(name, bytes)| {
+        let mut paths = dirs.iter().map(|dir| dir.join(&name));
+        let there = paths.clone().filter_map(|path| Some((std::fs::metadata(&path).ok()?.len(), path))).max();
+        let (packet_at, path) = there.or_else(|| Some((0, paths.next()?)))?;
+        let what = format!("the recorder wrote {bytes} bytes, and {packet_at} are there");
+        let damage = Damage { packet_at, what, rest_of_file: true };
+        (packet_at < bytes).then_some(DamagedFile { path, damage })
+    });
+    missing.collect()
 }
 
 /// The index of each file of a trace, by path.

@@ -79,6 +79,11 @@ impl GrowingMetadata {
         Ok((GrowingMetadata { file, directory, bytes, is_public: true, ring: None }, is_finished))
     }
 
+    /// Where it is, and the files of the streams are.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// What limits the trace's size.
     pub(super) fn ring(&self) -> Option<&RingTrace> {
         self.ring.as_ref()

@@ -8,18 +8,18 @@
 
 use super::classes::{Classes, Header};
 use super::tsdl::{self, quoted};
+use crate::TraceInfo;
 use crate::layout::EventLayout;
-use crate::{Evidence, TraceInfo, private_env};
 use std::fmt::Write;
 
-/// The text of the metadata file. `occurs`: whether the trace has events of the class of this number.
+/// The text of the metadata file. `private`: entries of `env` that only rtscope knows. `occurs`: whether the trace has events of the class of this number.
 pub(super) fn text(
     classes: &Classes,
-    evidence: &Evidence<'_>,
+    private: &[(String, String)],
     info: &TraceInfo,
     occurs: impl Fn(u32) -> bool,
 ) -> String {
-    let mut text = beginning(classes, info, &private_env::entries(evidence));
+    let mut text = beginning(classes, info, private);
     for (id, layout) in classes.own_classes().filter(|(number, _)| occurs(*number)) {
         own_class(id, layout, &mut text);
     }

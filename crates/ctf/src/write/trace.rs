@@ -80,6 +80,7 @@ impl DeclaredClasses {
     fn finish(&mut self, evidence: &Evidence<'_>, overwritten: Option<Overwritten>) -> io::Result<u64> {
         let mut entries = private_env::entries(evidence);
         entries.extend(overwritten.iter().flat_map(private_env::of_ring));
+        entries.extend(private_env::files(self.file.directory())?);
         self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
     }
@@ -130,8 +131,9 @@ impl TraceWriter {
         let path = directory.join("metadata");
         let (mut file, is_complete) = GrowingMetadata::reopen(directory)?;
         if !is_complete {
-            let written = file.append(&metadata::end_env(&private_env::entries(evidence)));
-            written.map_err(Error::io("write", &path))?;
+            let mut entries = private_env::entries(evidence);
+            entries.extend(private_env::files(directory).map_err(Error::io("list", directory))?);
+            file.append(&metadata::end_env(&entries)).map_err(Error::io("write", &path))?;
         }
         let bytes = RingTrace::sync(directory).map_err(Error::io("sync", directory))?;
         staged.publish()?;
@@ -192,7 +194,10 @@ impl TraceWriter {
                 metadata.lock().unwrap_or_else(PoisonError::into_inner).finish(evidence, overwritten)
             }
             None => {
-                let text = metadata::text(&self.classes, evidence, &self.info, |number| {
+                let directory = self.staged.path();
+                let mut entries = private_env::entries(evidence);
+                entries.extend(private_env::files(directory).map_err(Error::io("list", directory))?);
+                let text = metadata::text(&self.classes, &entries, &self.info, |number| {
                     streams.iter().any(|stream| stream.occurring.contains(&number))
                 });
                 File::create_new(&path).and_then(|mut file| {

@@ -175,6 +175,7 @@ impl UserMetadata {
         entries.extend_from_slice(extra);
         let overwritten = self.file.ring().map(RingTrace::overwritten);
         entries.extend(overwritten.iter().flat_map(private_env::of_ring));
+        entries.extend(private_env::files(self.file.directory())?);
         self.file.append(&metadata::end_env(&entries))?;
         self.file.finish()
     }

@@ -176,6 +176,39 @@ fn a_file_may_become_shorter_while_it_is_read() {
 }
 
 #[test]
+fn a_file_that_was_removed_emptied_or_cut_between_packets_is_missed() {
+    // Behind the header, the times of begin and end, and the size of the content.
+    const SIZE_AT: usize = 32 + 3 * 8;
+    let files = written(&Random(99).recording(60_000));
+    let path = files.dir.join("kernel_2");
+    let whole = fs::read(&path).unwrap();
+    let second = u64::from_le_bytes(whole[SIZE_AT..SIZE_AT + 8].try_into().unwrap()) / 8;
+    for left in [0, second, whole.len() as u64] {
+        fs::write(&path, &whole[..usize::try_from(left).unwrap()]).unwrap();
+        let damaged = TraceSet::open(&files.dir).unwrap().damaged;
+        let warnings = read_trace(&files.dir).unwrap().warnings;
+        if left == whole.len() as u64 {
+            assert_eq!((damaged.len(), warnings.len()), (0, 0));
+            continue;
+        }
+        let says =
+            format!("kernel_2: packet at byte {left}: the recorder wrote {} bytes, and {left}", whole.len());
+        assert!(damaged.len() == 1 && damaged[0].to_string().contains(&says), "{damaged:?}");
+        assert!(warnings.len() == 1 && warnings[0].contains(&says), "{warnings:?}");
+    }
+    fs::remove_file(&path).unwrap();
+    let damaged = TraceSet::open(&files.dir).unwrap().damaged;
+    assert!(damaged.len() == 1 && damaged[0].path == path, "{damaged:?}");
+    // What others leave in the directory is not missed when it goes.
+    fs::write(
+        files.dir.join("metadata"),
+        fs::read_to_string(files.dir.join("metadata")).unwrap().replace("kernel_2", "../x"),
+    )
+    .unwrap();
+    assert_eq!(TraceSet::open(&files.dir).unwrap().damaged, []);
+}
+
+#[test]
 fn metadata_of_no_use_is_named() {
     let files = written(&every_variant());
     for (text, word) in [
