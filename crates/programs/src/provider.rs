@@ -51,6 +51,12 @@ impl ProviderInfo {
             format!("build-id:{}", self.build_id)
         }
     }
+
+    /// Whether any of its events was requested.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        !self.descriptions.events.is_empty() || !self.descriptions.undescribed.is_empty()
+    }
 }
 
 /// Why a file cannot be used.

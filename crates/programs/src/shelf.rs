@@ -58,7 +58,7 @@ impl Shelf {
         mut info: ProviderInfo,
     ) -> Result<ProviderInfo, &'static str> {
         // Nothing is kept of what nobody asked for: any number of providers may come, each with another origin.
-        if info.descriptions.events.is_empty() && info.descriptions.undescribed.is_empty() {
+        if !info.is_asked_for() {
             return Ok(info);
         }
         let origin = info.origin();

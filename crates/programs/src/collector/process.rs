@@ -355,7 +355,17 @@ impl Process {
         true
     }
 
+    /// Whether nobody asks for any of its events: what a killed recorder asked for, and what was lost of that, is nothing of this recording.
+    fn is_unasked(&self) -> bool {
+        let gone = self.gone_providers.iter().map(|(info, _)| info);
+        let mut all = self.providers.values().map(|provider| &provider.info).chain(gone).peekable();
+        self.is_recorded && all.peek().is_some() && all.all(|info| !info.is_asked_for())
+    }
+
     fn counters(&self) -> ProcessCounters {
+        if self.is_unasked() {
+            return ProcessCounters::default();
+        }
         let Some(leader) = self.providers.get(&0) else { return self.counters };
         let (now, before) = (leader.counters(), self.counters_before);
         ProcessCounters {

@@ -56,8 +56,6 @@ impl KnownEvent {
 #[derive(Debug, Default)]
 struct ProviderClasses {
     events: Vec<KnownEvent>,
-    /// Numbers of those that no trace can have.
-    undescribed: Vec<u32>,
 }
 
 /// Ids of a process that one provider has.
@@ -77,10 +75,6 @@ impl IdRange {
         let events = &self.events.events;
         let at_its_index = events.get(index as usize).filter(|event| event.index == index);
         at_its_index.or_else(|| events.get(events.binary_search_by_key(&index, |event| event.index).ok()?))
-    }
-
-    fn is_undescribed(&self, id: u32) -> bool {
-        self.events.undescribed.binary_search(&(id - self.first)).is_ok()
     }
 }
 
@@ -121,9 +115,15 @@ impl ProcessClasses {
         self.range(id)?.1.event(id)
     }
 
-    /// Whether the event of an id is one that no trace can have.
-    pub(super) fn is_undescribed(&self, id: u32) -> bool {
-        self.range(id).is_some_and(|(_, range)| range.is_undescribed(id))
+    /// Whether an id is known to be of an event that is not recorded: nobody asks for it (a recorder that was killed did, and left it in the
+    /// ring), or no trace can have it, which is told once for the event.
+    pub(super) fn is_left_out(&self, id: u32) -> bool {
+        self.range(id).is_some_and(|(_, range)| range.event(id).is_none())
+    }
+
+    /// Whether nobody asks for any of its events.
+    pub(super) fn is_unasked(&self, unasked: &Classes) -> bool {
+        self.ranges.values().all(|range| Arc::ptr_eq(&range.events, &unasked.unasked))
     }
 
     /// The events whose payloads have one size.
@@ -183,6 +183,8 @@ pub(super) struct Classes {
     /// By user, process and its birth.
     known: HashMap<(u32, u32, u64), ProcessClasses>,
     filter: UserFilter,
+    /// What is known of providers of whose events nobody asks for any.
+    unasked: Arc<ProviderClasses>,
     /// What is to be said of the filter: of each event once.
     remarks: BTreeSet<String>,
     /// The same descriptions, by their place in memory and their origin, are read once. They are held: no others are ever in that place.
@@ -205,15 +207,18 @@ impl Classes {
         self.remarks.iter().cloned().chain(of_threads).collect()
     }
 
-    /// Adds the classes of a provider.
-    pub(super) fn add(&mut self, provider: &ProviderInfo) {
+    /// Adds the classes of a provider. False: it has none that anybody asked for.
+    pub(super) fn add(&mut self, provider: &ProviderInfo) -> bool {
         let declared = provider.descriptions.declared;
         if u64::from(provider.first_id) + u64::from(declared) > u64::from(abi::RTU_EVENTS_MAX) {
-            return;
+            return false;
         }
-        let events = self.read(provider);
+        let is_asked_for = provider.is_asked_for();
+        // Any number of others may come, each with another origin: only their ids are known.
+        let events = if is_asked_for { self.read(provider) } else { Arc::clone(&self.unasked) };
         let of_process = self.known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
         of_process.add(provider.first_id, declared, &events);
+        is_asked_for
     }
 
     fn read(&mut self, provider: &ProviderInfo) -> Arc<ProviderClasses> {
@@ -262,8 +267,7 @@ impl Classes {
                 labels,
             }
         });
-        let undescribed = provider.descriptions.undescribed.iter().map(|event| event.index).collect();
-        let events = Arc::new(ProviderClasses { events: events.collect(), undescribed });
+        let events = Arc::new(ProviderClasses { events: events.collect() });
         self.read.insert(key, (Arc::clone(&provider.descriptions), Arc::clone(&events)));
         events
     }

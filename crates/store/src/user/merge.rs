@@ -133,7 +133,9 @@ impl Live {
     }
 
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
-        self.classes.add(info);
+        if !self.classes.add(info) {
+            return;
+        }
         let rings = self.rings.values_mut().filter_map(|place| place.ring.as_deref_mut());
         for ring in rings.filter(|ring| is_of(&ring.info, info)) {
             ring.learn(self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default());
@@ -158,12 +160,14 @@ impl Live {
     /// A ring was taken to its end. `lost`: events that did not fit.
     pub(super) fn ring_over(&mut self, number: u32, lost: u64, unfinished: u64) -> io::Result<()> {
         let Some(ring) = self.rings.remove(&number).and_then(|place| place.ring) else { return Ok(()) };
-        let lost = lost.max(ring.told());
+        // What did not fit into the ring of a program of whose events nobody asks for any, a killed recorder asked for.
+        let is_unasked = self.classes.of(&ring.info).is_some_and(|known| known.is_unasked(&self.classes));
+        let (lost, unfinished) = if is_unasked { (0, 0) } else { (lost.max(ring.told()), unfinished) };
         self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
         self.filtered += ring.filtered;
         self.earlier += ring.earlier;
         let written = ring.lost_written - ring.info.lost_before;
-        let rest = (lost - written).saturating_add(unfinished);
+        let rest = lost.saturating_sub(written).saturating_add(unfinished);
         if rest > 0 {
             if let Some(out) = self.streams.begin(ring.stream, &self.classes.all, self.started_ns)? {
                 out.lost(rest)?;

@@ -147,10 +147,6 @@ impl UserRecorder {
 
 impl Sink for UserRecorder {
     fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
-        // Nobody asked for any of its events, and any number of them may come: nothing is to be known of it.
-        if info.descriptions.events.is_empty() && info.descriptions.undescribed.is_empty() {
-            return Ok(());
-        }
         self.live.provider(info);
         match self.undescribed.add(info) {
             Some(remark) => self.file.append(&Line::Undescribed(remark)),

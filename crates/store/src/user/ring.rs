@@ -137,7 +137,7 @@ impl LiveRing {
             return Step::Skip;
         }
         let Some(known) = known.event(id) else {
-            if is_left || known.is_undescribed(id) {
+            if is_left || known.is_left_out(id) {
                 return Step::Skip;
             }
             return if self.is_patient(records) { Step::Later } else { Step::Garbage };

@@ -294,6 +294,41 @@ fn a_killed_recorder_is_followed_by_another() {
     assert!(lost(&account) > 0);
 }
 
+/// What was left is not of its pattern: it is neither recorded nor missing.
+#[test]
+fn a_recorder_of_others_has_and_misses_nothing_that_a_killed_one_left() {
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let of_others = || {
+        fs::remove_dir_all(fixture.trace()).expect("it was begun");
+        let other = fixture.dir.path().join("other");
+        let mut command = rtscope();
+        command.args(["record", "--json", "-u", "nothing:*", "-o"]).arg(&other).args(["--", "true"]);
+        let account = account(&command.output().expect("it can be run"));
+        assert_eq!((account["events"].as_u64(), lost(&account)), (Some(0), 0), "{account}");
+        fs::remove_dir_all(other).expect("it was made");
+    };
+    // A program that goes on: it has events in its ring at any moment.
+    let mut first = recorder(&fixture, &[]);
+    let mut child = KilledWithTest::start(Command::new(&fixture.emitter).args(["paced", "1000000000"]))
+        .expect("it can be started");
+    while !fixture.trace().join("ust.partial/trace/user_0").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    first.kill().expect("it runs");
+    first.wait().expect("it ends");
+    of_others();
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    // One that has ended, with a full ring.
+    let mut first = recorder(&fixture, &["--user-buffer", "64K"]);
+    let mut child = waiting(&fixture, "50000");
+    first.kill().expect("it runs");
+    first.wait().expect("it ends");
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    assert_eq!(emitted(&child.wait_with_output().expect("it ends")), 50_000);
+    of_others();
+}
+
 #[test]
 fn a_traced_thread_makes_no_system_call() {
     let Some(fixture) = EmitterFixture::new() else { return };
