@@ -124,6 +124,11 @@ impl fmt::Display for PairQuestion {
 fn nearest(name: &EventName, classes: &[EventClass]) -> String {
     const SHOWN: usize = 8;
     let name = name.to_string();
+    let is_pattern = name.contains(['*', '?']);
+    let similar = rtscope_event::nearest(&name, classes.iter().map(|class| class.name.as_str()));
+    if let Some(similar) = similar.filter(|_| !is_pattern) {
+        return format!("; the nearest name is '{similar}'");
+    }
     let words = || name.split([':', '_', '*', '?', '.']).filter(|word| word.len() > 2);
     let score = |class: &EventClass| words().filter(|word| class.name.contains(word)).count();
     let mut names: Vec<(usize, &str)> =

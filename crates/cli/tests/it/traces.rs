@@ -324,6 +324,7 @@ fn options_that_would_be_ignored_are_refused() {
         (&["stat", "--irqs", "--task", "loop"], "--task goes with --tasks or --latency"),
         (&["stat", "--latency", "disks"], "'disks' is not a latency; write syscalls"),
         (&["stat", "--latency", "probe:small -> probe:larger"], "no event 'probe:larger'; it has probe:"),
+        (&["stat", "--latency", "probe:smal -> probe:text"], "; the nearest name is 'probe:small'"),
         (&["stat", "--latency", "probe:small -> probe:text by x"], "'probe:small' has no field 'x'; it has "),
         (&["stat", "--latency", "probe:small ->"], "an event is missing"),
         (&["stat", "--svg", "x.svg"], "--latency"),
@@ -392,6 +393,7 @@ fn a_filter_that_cannot_match_is_refused_and_one_that_does_not_is_noted() {
             (&["--where", "nn == 1"], "no field nn"),
             (&["--where", "n < 5ms"], "n is a number"),
             (&["--where", "c == RDE"], "the nearest is RED"),
+            (&["--where", "t < 5"], "t is a text, and has no order with the number 5"),
         ] {
             let output = rtscope(&[&[command], arguments].concat(), &trace());
             let notes = String::from_utf8_lossy(&output.stderr);

@@ -172,8 +172,12 @@ fn unknown_field(field: &str, selected: &[&ClassFields], all: &[ClassFields]) ->
 fn fault(test: &Test, field: &str, kind: &Kind) -> Option<String> {
     let value = test.value();
     let is_pattern = test.comparison == Comparison::Like;
+    let has_no_order = matches!(test.comparison, Comparison::Equal | Comparison::Unequal);
     match kind {
         _ if is_pattern => None,
+        Kind::Text if test.is_number() && !has_no_order => Some(format!(
+            "{field} is a text, and has no order with the number {value}; compare it with ==, != or =~"
+        )),
         Kind::Text => None,
         Kind::Priority if test.is_number() || test.priority.is_some() => None,
         Kind::Priority => Some(format!(
@@ -187,7 +191,7 @@ fn fault(test: &Test, field: &str, kind: &Kind) -> Option<String> {
             let similar = similar.map(|label| format!("; the nearest is {label}")).unwrap_or_default();
             Some(format!("{field} has no value '{value}'{similar}"))
         }
-        Kind::Labels(_) if !matches!(test.comparison, Comparison::Equal | Comparison::Unequal) => {
+        Kind::Labels(_) if !has_no_order => {
             Some(format!("the values of {field} have no order; compare with == or !="))
         }
         Kind::Labels(_) => None,

@@ -164,6 +164,11 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     let tracefs = tracefs.as_ref().ok();
     let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
     let mut child = held(settings, &mut placement, observer)?;
+    settings.absent().for_each(|tid| {
+        observer.note(&format!(
+            "--pid {tid}: there is no such process or thread now; nothing of it can be recorded"
+        ));
+    });
     stop.begin()?;
     targets.make()?;
     let begun =

@@ -6,6 +6,7 @@ use super::settings::KernelSettings;
 use super::words::OnlyWhile;
 use crate::Failure;
 use rtscope_abi as abi;
+use rtscope_event::nearest;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::{Patterns, glob};
 use rtscope_kernel::syscalls::{are_not_preempted, path_syscall, replaces_memory, syscall_number};
@@ -73,6 +74,21 @@ pub struct Plan {
     pub without_ebpf: Option<String>,
 }
 
+/// Whether each pattern has a tracepoint among those that are there.
+pub(crate) fn all_match(patterns: &Patterns, there: &[EventName]) -> Result<(), Failure> {
+    let names = there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
+    let nothing = patterns.without_match(names);
+    let Some(first) = nothing.first() else { return Ok(()) };
+    let with_systems = first.contains(':');
+    let names: Vec<String> =
+        there.iter().map(|event| if with_systems { event.to_string() } else { event.name.clone() }).collect();
+    let similar = nearest(first, names.iter().map(String::as_str));
+    let similar = similar.map(|name| format!("; the nearest name is {name}")).unwrap_or_default();
+    Err(Failure::Usage(format!(
+        "-k {first}: there is no such tracepoint here{similar} (rtscope list -k lists them)"
+    )))
+}
+
 impl Plan {
     /// Decides. `tracefs`: what the kernel has; `None` when that cannot be read, which leaves eBPF's own set.
     pub fn new(settings: &KernelSettings, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
@@ -88,11 +104,7 @@ impl Plan {
                      mount -t tracefs nodev /sys/kernel/tracing"
                 )));
             }
-            if let Some(first) = nothing.first() {
-                return Err(Failure::Usage(format!(
-                    "-k {first}: there is no such tracepoint here; rtscope list -k lists them"
-                )));
-            }
+            all_match(&patterns, &there)?;
         }
         let wanted: Vec<EventName> =
             there.iter().filter(|event| patterns.matches(&event.system, &event.name)).cloned().collect();
@@ -345,6 +357,22 @@ fn split_filter(text: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_tracepoint_is_refused_with_the_nearest_name() {
+        let there = ["sched_switch", "sched_waking", "sched_wakeup"]
+            .map(|name| EventName { system: "sched".to_owned(), name: name.to_owned() });
+        for (asked, nearest) in [
+            ("sched:sched_swich", "nearest name is sched:sched_switch"),
+            ("sched_walking", "nearest name is sched_waking"),
+        ] {
+            let patterns = Patterns::parse_all(&[asked.to_owned()]).unwrap();
+            let refused = all_match(&patterns, &there).unwrap_err().to_string();
+            assert!(refused.contains(nearest), "{refused}");
+        }
+        let patterns = Patterns::parse_all(&["sched:*".to_owned(), "!none".to_owned()]).unwrap();
+        assert!(all_match(&patterns, &there).is_ok());
+    }
 
     #[test]
     fn all_switches_are_recorded_unless_a_task_or_a_filter_is_chosen() {

@@ -4,8 +4,9 @@
 pub use super::choice::ProcessChoice;
 use super::words::{LevelRange, OnlyWhile};
 use crate::command::CommandOutput;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// For tracepoints, where nothing else is asked for.
 pub const KERNEL_BUFFER_BYTES: usize = 8 << 20;
@@ -31,6 +32,17 @@ pub struct RecordSettings {
     pub snapshot_on: Vec<SnapshotCause>,
     /// Only the newest events are kept, in as much space; `None`: all are.
     pub ring: Option<RingSettings>,
+}
+
+impl RecordSettings {
+    /// Processes and threads that are to be recorded and that do not exist.
+    pub(super) fn absent(&self) -> impl Iterator<Item = u32> {
+        let kernel = self.kernel.iter().flat_map(|kernel| &kernel.tids);
+        let programs = self.programs.iter().flat_map(|programs| &programs.processes.pids);
+        let all: BTreeSet<u32> = kernel.chain(programs).copied().collect();
+        // Also for a thread, which a list of /proc does not have.
+        all.into_iter().filter(|tid| !Path::new(&format!("/proc/{tid}")).exists())
+    }
 }
 
 /// What asks a flight recorder for a snapshot, beside whoever runs `rtscope snapshot`.

@@ -5,6 +5,7 @@
 //! instance, and the one that has been left is read and cut to the snapshot's window. What a snapshot took is not there for the
 //! next one: so ftrace's part of a snapshot begins at the one before at the earliest, and the trigger file says when.
 
+use crate::record::plan::all_match;
 use crate::{Failure, Observer};
 use rtscope_event::{CpuId, Loss, LossCause, MonotonicNs, counted};
 use rtscope_flight::monotonic_now;
@@ -100,12 +101,7 @@ const SWITCH_ON_NS: u64 = 5_000_000;
 fn choose(patterns: &[String], tracefs: &Tracefs) -> Result<Vec<EventName>, Failure> {
     let patterns = Patterns::parse_all(patterns).map_err(|error| Failure::Usage(error.to_string()))?;
     let there = tracefs.events()?;
-    let names = there.iter().map(|event| (event.system.as_str(), event.name.as_str()));
-    if let Some(first) = patterns.without_match(names).first() {
-        return Err(Failure::Usage(format!(
-            "-k {first}: there is no such tracepoint here; rtscope list -k lists them"
-        )));
-    }
+    all_match(&patterns, &there)?;
     let built_in = |event: &EventName| {
         PROGRAMS.iter().any(|spec| spec.system == event.system && spec.tracepoint == event.name)
     };

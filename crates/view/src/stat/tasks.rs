@@ -34,7 +34,8 @@ pub fn tasks_text(report: &TasksReport, wanted: &Wanted, clock: Clock, style: St
     let mut text = format!("Time     {}\n", span_text(&report.span, clock));
     if report.span.first_ns.is_none() {
         text.push_str(
-            "\nThe trace has no switches of tasks and no system calls. `rtscope record -k 'sched:*,syscalls'` records them.\n",
+            "\nNo switches of tasks and no system calls are there, or none are in the time that was asked for. \
+             `rtscope record -k 'sched:*,syscalls'` records them.\n",
         );
         text.push_str(&missing_text(&report.missing));
         return text;
