@@ -282,7 +282,18 @@ impl Bench {
                 let traced = if tracer == Tracer::Rust { &in_rust } else { &self.program };
                 let mut command = Command::new(program("rtscope")?);
                 command
-                    .args(["record", "--json", "-u", "bench:*", "--user-buffer", buffer, "-o"])
+                    // As LTTng's default, which adds no context: what it costs is in ADR 0028.
+                    .args([
+                        "record",
+                        "--json",
+                        "-u",
+                        "bench:*",
+                        "--context",
+                        "none",
+                        "--user-buffer",
+                        buffer,
+                        "-o",
+                    ])
                     .arg(&trace);
                 finished(command.arg("--").arg(traced).args(&arguments))?
             }
