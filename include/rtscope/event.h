@@ -122,6 +122,30 @@ typedef struct rtscope__label rtscope__label_type;
 
 /* ---- each kind: description, variable, size, writing, USDT's argument ------------------------------------------------ */
 
+/*
+ * What C takes and nobody means; C++ refuses it by itself. Values are not evaluated. Used before all others: a compiler shows its name
+ * for a field that none of the macros above has made.
+ */
+#define RTSCOPE__NO_SUCH_KIND_OF_FIELD(kind, type, name, variable, value, extra) \
+	RTSCOPE__PASTE(RTSCOPE__CHECK_, kind)(value, extra)
+#if defined(__cplusplus)
+#define RTSCOPE__CHECK_rtscope_k_int(value, type)
+#define RTSCOPE__CHECK_rtscope_k_text(value, extra)
+#else
+/* As an argument has it: an array is a pointer, a bit-field an integer. */
+#define RTSCOPE__IS_POINTER(value) \
+	(__builtin_classify_type(1 ? (value) : (value)) == __builtin_classify_type((char *)0))
+#define RTSCOPE__CHECK_rtscope_k_int(value, type)                                                         \
+	RTSCOPE__ASSERT(sizeof(type) >= sizeof(void *) || !RTSCOPE__IS_POINTER(value),                    \
+			"this field is an integer, and its value a pointer: rtscope_str() is for texts, " \
+			"rtscope_x64() has room for an address");
+#define RTSCOPE__CHECK_rtscope_k_text(value, extra) \
+	RTSCOPE__ASSERT(RTSCOPE__IS_POINTER(value), "this field is a text, and its value is none");
+#endif
+#define RTSCOPE__CHECK_rtscope_k_float(value, extra)
+#define RTSCOPE__CHECK_rtscope_k_array(value, extra)
+#define RTSCOPE__CHECK_rtscope_k_sequence(value, extra)
+#define RTSCOPE__CHECK_rtscope_k_span(value, extra)
 #define RTSCOPE__DESCRIBE(kind, type, name, variable, value, extra) type " " name "\\n"
 #define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) \
 	RTSCOPE__PASTE(RTSCOPE__DECLARE_, kind)(variable, extra)
@@ -459,6 +483,7 @@ static char rtscope__source __attribute__((unused));
 		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                             \
 				"an event's level is a number from RTSCOPE_EMERG (0) on");                          \
 		RTSCOPE__ASSERT(RTSCOPE__COUNT(__VA_ARGS__) <= 16, "an event has at most 16 fields");               \
+		RTSCOPE__EACH(RTSCOPE__NO_SUCH_KIND_OF_FIELD, __VA_ARGS__)                                          \
 		RTSCOPE__ALLOW_SOURCE                                                                               \
 		struct rtscope__event *rtscope__event;                                                              \
 		__asm__(RTSCOPE__EVENT_ASM(label, text) data RTSCOPE__ADDRESS_ASM(label)                            \

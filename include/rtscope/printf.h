@@ -161,6 +161,7 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
 
 /* ---- as fields ------------------------------------------------------------------------------------------------------- */
 
+#define RTSCOPE__CHECK_rtscope_k_argument(value, extra)
 #define RTSCOPE__DECLARE_rtscope_k_argument(variable, value)                                               \
 	RTSCOPE__ASSERT(RTSCOPE__KIND(value) >= 0,                                                         \
 			"an argument of RTSCOPE_PRINTF is a number, a text, an enumeration or a pointer"); \
@@ -174,6 +175,7 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
 #define RTSCOPE__ARGUMENT_rtscope_k_argument(variable) \
 	, "nor"((int64_t)(variable.text.at ? (uintptr_t)variable.text.at : (uintptr_t)variable.word))
 #define RTSCOPE__SUFFIX_rtscope_k_argument(variable) "_%c[" #variable "]"
+#define RTSCOPE__CHECK_rtscope_k_format(value, extra)
 #define RTSCOPE__SUFFIX_rtscope_k_format(variable) ""
 #define RTSCOPE__OPERAND_rtscope_k_argument(variable, value, extra) , [variable] "i"(RTSCOPE__KIND(value))
 

@@ -182,6 +182,60 @@ fn a_level_is_any_constant_and_what_is_none_does_not_compile() {
 }
 
 #[test]
+fn a_value_of_another_kind_than_its_field_does_not_compile() {
+    let fixture = Fixture::new();
+    let compiled = |compiler: &str, language: &str, field: &str| {
+        let path = fixture.path("field.c");
+        let text = format!(
+            "#include <rtscope/rtscope.h>\nstatic struct {{ unsigned bits : 3; }} flags;\nint main(int argc, char **argv)\n{{\n\
+             \tRTSCOPE_EVENT(test, e, {field});\n\treturn argc && argv && flags.bits;\n}}\n"
+        );
+        fs::write(&path, text).expect("a file of the test");
+        let mut command = Command::new(compiler);
+        command
+            .args(["-Wall", "-Wextra", "-Werror", "-x", language, "-I"])
+            .arg(root().join("include"))
+            .arg(path);
+        let output = command.arg("-c").arg("-o").arg(fixture.path("field.o")).output().ok()?;
+        Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    for (compiler, language) in [("gcc", "c"), ("clang-19", "c"), ("g++", "c++"), ("clang++-19", "c++")] {
+        for (field, says) in [
+            ("rtscope_u32(a, \"text\")", "its value a pointer"),
+            ("rtscope_s8(a, argv)", "its value a pointer"),
+            ("rtscope_str(a, argc)", "its value is none"),
+            ("rtscope_strn(a, flags.bits, 8)", "its value is none"),
+            ("rtscope_int(a, argc)", "RTSCOPE__NO_SUCH_KIND_OF_FIELD"),
+        ] {
+            let Some((is_compiled, errors)) = compiled(compiler, language, field) else { continue };
+            assert!(!is_compiled, "{compiler}: {field}");
+            // C++ refuses values in its own words.
+            assert!(
+                language == "c++" && !says.starts_with("RTSCOPE") || errors.contains(says),
+                "{compiler}: {errors}"
+            );
+        }
+        for field in [
+            "rtscope_u32(a, flags.bits)",
+            "rtscope_u32(a, 1.5)",
+            "rtscope_bool(a, argv)",
+            "rtscope_str(a, argc ? argv[0] : 0)",
+            "rtscope_strn(a, \"text\", 3)",
+        ] {
+            let Some((is_compiled, errors)) = compiled(compiler, language, field) else { continue };
+            assert!(is_compiled, "{compiler}: {field}: {errors}");
+        }
+        // An address in as many bits.
+        let address =
+            if language == "c" { "rtscope_x64(a, argv)" } else { "rtscope_x64(a, (uintptr_t)argv)" };
+        assert!(
+            compiled(compiler, language, address).is_none_or(|(is_compiled, _)| is_compiled),
+            "{compiler}"
+        );
+    }
+}
+
+#[test]
 fn templates_and_inline_functions_are_recorded() {
     let fixture = Fixture::new();
     for (compiler, level) in [("g++", "-O0"), ("g++", "-O2"), ("clang++-19", "-O2")] {
