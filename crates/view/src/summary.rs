@@ -6,6 +6,7 @@ use crate::label::clean;
 use crate::late::{tracker_noun, tracker_nouns};
 use crate::style::Style;
 use crate::units::{count_text, counted, duration_text, share_text};
+use rtscope_analyze::explain::CauseKind;
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
 use rtscope_analyze::own::OwnCost;
 use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary};
@@ -26,6 +27,9 @@ pub fn summary_text(report: &Report, style: Style) -> String {
         text.push_str(&statistics_text(report, statistics, style));
     }
     text.push_str(&groups_text(report, style));
+    if mostly_waits(report) {
+        text.push_str(&style.wrap(OTHER_CYCLE, 2, 2));
+    }
     match &report.between {
         // The kernel's side counts by thread as other trackers do.
         Some(between) if report.tracker == Tracker::Pair => {
@@ -248,6 +252,22 @@ fn not_observable_text(report: &Report, style: Style) -> String {
     style.wrap(&text, 0, 4)
 }
 
+/// Of a thread that waits for two sources, a server between its clients and a database, both cycles can be meant: which one is followed depends
+/// on whose waking was seen first.
+const OTHER_CYCLE: &str = "most of them are such a wait in the middle of a cycle. If that is where the thread waits for work, cycles begin with \
+                           it rather than end after it: --wait chooses by which kind of wait they begin, --irq by which interrupt; where both \
+                           waits are alike, --from and --to take two events of the program";
+
+/// Whether most late cycles are a wait that nobody held up.
+fn mostly_waits(report: &Report) -> bool {
+    let waits =
+        |group: &&Group| (group.step, group.cause) == (Some(StepKind::Wait), Some(CauseKind::Waiting));
+    let all: u64 = report.groups.iter().map(|group| group.count).sum();
+    let waiting: u64 = report.groups.iter().filter(waits).map(|group| group.count).sum();
+    // Other trackers follow waits, and are not asked about anything else.
+    report.tracker == Tracker::Response && waiting > 0 && waiting * 2 >= all
+}
+
 /// A step in which most was lost.
 fn step_name(step: StepKind) -> &'static str {
     match step {
@@ -384,5 +404,37 @@ fn because(group: &Group) -> String {
         (None, _) => "no recording retained".to_owned(),
         (Some(cause), Some(actor)) if cause.is_disturbance() => format!("{}: {}", cause.name(), clean(actor)),
         (Some(cause), _) => cause.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::CpuId;
+
+    #[test]
+    fn cycles_that_are_mostly_one_wait_are_said_to_be_perhaps_the_wrong_ones() {
+        let group = |step, cause, count| Group {
+            step: Some(step),
+            cause: Some(cause),
+            actor: None,
+            count,
+            sum_ns: 1,
+            worst_ns: 1,
+            worst_cpu: CpuId(0),
+            worst_sequence: 0,
+        };
+        let says = |groups: Vec<Group>, tracker| {
+            let report = Report { groups, tracker, ..Report::default() };
+            summary_text(&report, Style::default()).contains("cycles begin with")
+        };
+        let wait = |count| group(StepKind::Wait, CauseKind::Waiting, count);
+        assert!(says(vec![wait(3), group(StepKind::Run, CauseKind::OwnWork, 3)], Tracker::Response));
+        assert!(!says(vec![wait(3), group(StepKind::Run, CauseKind::OwnWork, 4)], Tracker::Response));
+        assert!(
+            !says(vec![group(StepKind::Wait, CauseKind::Holder, 3)], Tracker::Response),
+            "a lock is no source"
+        );
+        assert!(!says(vec![wait(3)], Tracker::Offcpu) && !says(Vec::new(), Tracker::Response));
     }
 }
