@@ -299,6 +299,8 @@ struct rts_syscall_path {
 #define RTS_PATH_MAX 512	/* bytes of a path that are kept, with the NUL */
 #define RTS_PATH_TRUNCATED 0x01 /* it was longer */
 #define RTS_PATH_AT_EXIT 0x02	/* its memory was not there at the call's entry; read at the exit */
+#define RTS_PATH_ADDRESS 0x04	/* no text, but a socket's address: bytes of a struct sockaddr, filled up with zeros */
+#define RTS_ADDRESS_MAX 128	/* bytes of an address: sizeof(struct sockaddr_storage) */
 
 /* One IPI to many CPUs. CPUs from RTS_MASK_CPUS on are not in the mask, and flagged. */
 #define RTS_MASK_CPUS 256
@@ -396,6 +398,7 @@ struct rts_expiry {
 
 #define RTS_SYSCALLS 512
 #define RTS_PATH_ENTRY_ONLY 0x80 /* not to be read at the exit: the call replaces the memory */
+#define RTS_PATH_SOCKET 0x40	 /* its argument is a socket's address, and the one behind it the size of that */
 /* What is recorded of a system call. */
 #define RTS_CALL_ARGS 0x07  /* how many arguments its entry's record has */
 #define RTS_CALL_ENTRY 0x08 /* its entry is recorded */
@@ -459,7 +462,7 @@ struct rts_config {
 	/* By enum rts_tracker: of a tracker of intervals, which of interval_kinds it is. */
 	rts_u8 interval_kind[RTS_TRACKERS_MAX];
 	struct rts_instance instances[RTS_INSTANCES];
-	/* By system call number: bit i says that argument i (0 to 4) is a path to be read; and RTS_PATH_ENTRY_ONLY. */
+	/* By system call number: bit i says that argument i (0 to 4) is to be read: a path, or with RTS_PATH_SOCKET an address; and RTS_PATH_ENTRY_ONLY. */
 	rts_u8 paths[RTS_SYSCALLS];
 	/* By system call number: RTS_CALL_... */
 	rts_u8 calls[RTS_SYSCALLS];

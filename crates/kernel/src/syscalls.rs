@@ -219,6 +219,18 @@ pub fn path_syscall(name: &str) -> Option<usize> {
     found.and_then(|(_, number)| usize::try_from(*number).ok())
 }
 
+/// The number of a call that takes a socket's address, and which argument that is; the one behind it is its size. `None` for all others. (`sendmsg`
+/// has it behind another pointer.)
+#[must_use]
+pub fn address_syscall(name: &str) -> Option<(usize, u8)> {
+    let argument = match name {
+        "connect" | "bind" => 1,
+        "sendto" => 4,
+        _ => return None,
+    };
+    syscall_number(name).map(|number| (number, argument))
+}
+
 /// Whether a call replaces the caller's memory, so that its arguments cannot be read when it returns.
 #[must_use]
 pub fn replaces_memory(name: &str) -> bool {

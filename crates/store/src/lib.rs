@@ -24,6 +24,7 @@
     reason = "a spool may be cut or changed: a number that does not fit must be seen, not cut"
 )]
 
+mod address;
 mod bank;
 mod conversion;
 mod convert;

@@ -6,6 +6,7 @@
 //! texts come right before or after their event and on the same CPU. Those that could only be read at the call's exit may come
 //! much later and on another CPU; they are few, and are collected first.
 
+use crate::address;
 use rtscope_abi as abi;
 use rtscope_event::exact;
 use rtscope_ring::Frame;
@@ -49,13 +50,15 @@ pub(crate) struct PathText<'a> {
     words: &'a [u64],
 }
 
-/// Whether a text is complete.
+/// Whether a text is complete, and is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextExtent {
     /// All that the program gave to the kernel.
     Whole,
     /// It was longer than the recorded part (`RTS_PATH_MAX`).
     Cut,
+    /// It is no text, but a socket's address (`struct sockaddr`), all of it.
+    Address,
 }
 
 impl<'a> PathText<'a> {
@@ -80,7 +83,11 @@ impl<'a> PathText<'a> {
             },
             entry_ns: head[offset_of!(abi::rts_syscall_path, entry_ns) / 8],
             is_late: flags & abi::RTS_PATH_AT_EXIT != 0,
-            whole: if flags & abi::RTS_PATH_TRUNCATED == 0 { TextExtent::Whole } else { TextExtent::Cut },
+            whole: match flags {
+                flags if flags & abi::RTS_PATH_ADDRESS != 0 => TextExtent::Address,
+                flags if flags & abi::RTS_PATH_TRUNCATED != 0 => TextExtent::Cut,
+                _ => TextExtent::Whole,
+            },
             words,
         })
     }
@@ -90,6 +97,12 @@ impl<'a> PathText<'a> {
 fn append<'w>(words: impl Iterator<Item = &'w u64>, whole: TextExtent, out: &mut Vec<u8>) {
     let begin = out.len();
     words.for_each(|word| out.extend_from_slice(&word.to_ne_bytes()));
+    if whole == TextExtent::Address {
+        let text = address::text(&out[begin..]);
+        out.truncate(begin);
+        out.extend_from_slice(&text);
+        return;
+    }
     let length = out[begin..].iter().position(|byte| *byte == 0).unwrap_or(out.len() - begin);
     out.truncate(begin + length);
     if whole == TextExtent::Cut {

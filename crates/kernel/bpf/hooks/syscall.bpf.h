@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * System calls of a stream, and the paths that they are given.
+ * System calls of a stream, and the paths and sockets' addresses that they are given.
  *
  * Where the kernel runs these programs with preemption off, they record the calls themselves, and are then the only ones on
  * sys_enter and sys_exit: a second handler there turns the kernel's direct call into a loop of indirect ones, and ftrace's own
@@ -8,7 +8,7 @@
  * them. Elsewhere (Linux 7) it has, so there ftrace records the calls and these programs only read the paths. Which it is says
  * config.calls; probe_preemption below finds out.
  *
- * The text of a path is read at the call's entry, before another thread can change it. Where its memory is not there (a page
+ * The text of a path (and the address of a socket, for which the same holds) is read at the call's entry, before another thread can change it. Where its memory is not there (a page
  * that was never touched: a string constant at its first use), the call itself will bring it in, so it is read at the
  * exit. Where that fails too, nothing is written and the reader of the trace sees "?".
  *
@@ -39,8 +39,8 @@ struct path_wait {
 	__u64 entry_ns;
 	__u64 pointers[PATH_ARGS];
 	__u16 syscall;
-	__u16 args; /* bit i: argument i is still to be read */
-	__u32 pad;
+	__u16 args;  /* bit i: argument i is still to be read */
+	__u32 bytes; /* of a socket's address; 0: its arguments are texts */
 };
 
 /*
@@ -120,7 +120,18 @@ static __always_inline bool is_compat(const struct task_struct *task)
 #endif
 }
 
-/* Reads and records one path; false when its memory is not there. */
+/* Returns the length, with the NUL of a text; negative when the memory is not there. */
+static __always_inline long read_path(char *to, __u64 pointer, __u32 bytes)
+{
+	if (!bytes)
+		return bpf_probe_read_user_str(to, RTS_PATH_MAX, (const void *)pointer);
+	if (bytes > RTS_ADDRESS_MAX)
+		bytes = RTS_ADDRESS_MAX;
+	barrier_var(bytes); /* or clang reads it again, which the verifier does not know to be as small */
+	return bpf_probe_read_user(to, bytes & (2 * RTS_ADDRESS_MAX - 1), (const void *)pointer) ? -1 : (long)bytes;
+}
+
+/* Reads and records one path or address; false when its memory is not there. */
 static __always_inline bool record_path(struct here *here, const struct path_wait *call, __u32 arg, __u32 which,
 					__u32 flags)
 {
@@ -133,7 +144,7 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 
 	if (!scratch)
 		return true;
-	length = bpf_probe_read_user_str(scratch->path, sizeof(scratch->path), (const void *)pointer);
+	length = read_path(scratch->path, pointer, call->bytes);
 	if (length < 0)
 		return false;
 	/* Whole words, with zeros behind the NUL: old bytes must not leak into the trace. */
@@ -148,7 +159,7 @@ static __always_inline bool record_path(struct here *here, const struct path_wai
 	r->tid = bpf_get_current_task_btf()->pid;
 	r->syscall = call->syscall;
 	r->arg = arg;
-	r->flags = flags | (length == RTS_PATH_MAX ? RTS_PATH_TRUNCATED : 0);
+	r->flags = flags | (length == RTS_PATH_MAX ? RTS_PATH_TRUNCATED : 0) | (call->bytes ? RTS_PATH_ADDRESS : 0);
 	path = (char *)(r + 1);
 	*(__u64 *)(void *)(path + ((size - 8) & (RTS_PATH_MAX - 8))) = 0;
 	bpf_probe_read_kernel(path, (__u32)length & (2 * RTS_PATH_MAX - 1), scratch->path);
@@ -189,6 +200,11 @@ static __always_inline void record_paths(struct here *here, const struct pt_regs
 		if (!(args & 1 << arg))
 			continue;
 		call.pointers[arg] = syscall_argument(regs, arg);
+		if (args & RTS_PATH_SOCKET) {
+			call.bytes = syscall_argument(regs, arg + 1);
+			if (!call.bytes)
+				continue;
+		}
 		if (call.pointers[arg] && !record_path(here, &call, arg, 0, 0))
 			call.args |= 1 << arg;
 	}

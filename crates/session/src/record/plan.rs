@@ -9,7 +9,9 @@ use rtscope_abi as abi;
 use rtscope_event::nearest;
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
 use rtscope_ftrace::pattern::{Patterns, glob};
-use rtscope_kernel::syscalls::{are_not_preempted, path_syscall, replaces_memory, syscall_number};
+use rtscope_kernel::syscalls::{
+    address_syscall, are_not_preempted, path_syscall, replaces_memory, syscall_number,
+};
 use rtscope_kernel::tracefs::{EventName, Tracefs};
 use rtscope_kernel::{PROGRAMS, ProgramSpec, caps, tracker_programs};
 use std::collections::BTreeSet;
@@ -42,7 +44,7 @@ pub struct PathCall {
     pub name: String,
     /// Its number.
     pub number: usize,
-    /// As `paths` in `struct rts_config`: bit i: argument i; RTS_PATH_ENTRY_ONLY.
+    /// As `paths` in `struct rts_config`: bit i: argument i; RTS_PATH_ENTRY_ONLY, RTS_PATH_SOCKET.
     pub arguments: u8,
 }
 
@@ -154,7 +156,7 @@ impl Plan {
             && (by_ftrace || self.built_in.iter().any(|spec| spec.name == "sched_switch"))
     }
 
-    /// Which arguments are texts: pointers to characters that are not data of a given length.
+    /// Which arguments are texts: pointers to characters that are not data of a given length; and which are sockets' addresses.
     fn choose_paths(&mut self, settings: &KernelSettings, tracefs: Option<&Tracefs>) -> Result<(), Failure> {
         let Some(tracefs) = tracefs.filter(|_| !settings.by_ftrace && caps::stream_missing().is_none())
         else {
@@ -163,6 +165,10 @@ impl Plan {
         let by_ebpf = self.calls.iter().map(|call| &call.event);
         for event in self.ftrace.iter().filter(|event| event.system == SYSCALLS).chain(by_ebpf) {
             let Some(name) = event.name.strip_prefix("sys_enter_") else { continue };
+            if let Some((number, argument)) = address_syscall(name) {
+                let arguments = 1 << argument | abi::RTS_PATH_SOCKET as u8;
+                self.paths.push(PathCall { name: name.to_string(), number, arguments });
+            }
             let Some(number) = path_syscall(name) else { continue };
             let format = tracefs.format(event)?;
             // The first field is the number of the call; each argument takes eight bytes.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope record` of the kernel's events: nothing is missing that is not counted as lost.
 
+mod addresses;
 mod complete;
 mod figures;
 mod kernel;
