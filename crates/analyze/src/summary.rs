@@ -78,6 +78,9 @@ pub struct Report {
     /// Which of those that ran at once, from 0.
     #[serde(default)]
     pub instance: u8,
+    /// The name of its own targets; `None`: it has those of the watch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
     /// How long the watch took.
     pub elapsed_ns: u64,
     /// A response that took longer was late.

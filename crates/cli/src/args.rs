@@ -488,7 +488,8 @@ pub struct WatchOptions {
     pub threshold: DurationNs,
     /// Watch this of the same tasks at the same time, with a limit of its own (wakeup:500us, offcpu:20ms, syscall:10ms,
     /// lock:1ms, irq:100us, softirq:1ms, block:20ms, preemptoff:1ms, irqoff:1ms,
-    /// response:2ms); system calls are those that --calls has by default. May be repeated, up to seven times
+    /// response:2ms); of other tasks with their name behind it (offcpu:20ms@postgres). System calls are those that --calls has by
+    /// default. May be repeated, up to seven times
     #[arg(long, value_name = "TRACKER:TIME")]
     pub and: Vec<TrackerLimit>,
     /// Tell what has not ended after this time while it is under way, with the place in the kernel where its thread is; when it ends it is

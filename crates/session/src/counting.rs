@@ -120,7 +120,7 @@ impl Counting {
         let numbered = Numbered::of(counted.pid, counted.tid)?;
         let target = counted.target()?;
         let targets = ObservedTasks {
-            name: target.name.clone(),
+            names: target.name.clone().into_iter().collect(),
             processes: counted.pid.into_iter().collect(),
             threads: counted.tid.into_iter().collect(),
             ..ObservedTasks::default()

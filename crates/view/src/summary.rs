@@ -64,8 +64,9 @@ fn nouns(report: &Report) -> &'static str {
 
 fn head(report: &Report, style: Style) -> String {
     let counters = &report.counters;
+    let whose = report.task.as_ref().map(|task| format!(" of '{}'", clean(task))).unwrap_or_default();
     let mut parts = vec![format!(
-        "{} in {}, {} late (limit {})",
+        "{}{whose} in {}, {} late (limit {})",
         counted(counters.seen, noun(report), nouns(report)),
         duration_text(report.elapsed_ns),
         count_text(counters.late),

@@ -19,9 +19,14 @@ const X86_RARE: [&str; 4] =
 /// The object of a watch that begins.
 #[must_use]
 pub fn watch_start_json(start: &WatchStart<'_>) -> Value {
-    let tracker =
-        |(tracker, threshold_ns): &(Tracker, u64)| json!({"tracker": tracker, "threshold_ns": threshold_ns});
-    let trackers: Vec<Value> = start.trackers.iter().map(tracker).collect();
+    let tracker = |((tracker, threshold_ns), own): (&(Tracker, u64), &Option<String>)| {
+        let mut object = json!({"tracker": tracker, "threshold_ns": threshold_ns});
+        if let Some(task) = own {
+            object["task"] = json!(task);
+        }
+        object
+    };
+    let trackers: Vec<Value> = start.trackers.iter().zip(start.own_targets).map(tracker).collect();
     let mut object = json!({"schema": SCHEMA, "type": "start", "target": start.target, "end": start.end,
         "threshold_ns": start.trackers.first().map(|(_, threshold_ns)| threshold_ns),
         "trackers": trackers, "irqs": start.irqs,
@@ -56,7 +61,11 @@ pub fn watch_start_notes(start: &WatchStart<'_>) -> Vec<String> {
         }
     };
     let target = start.target;
-    let all: Vec<String> = start.trackers.iter().map(what).collect();
+    let of_whom = |(tracker, own): (&(Tracker, u64), &Option<String>)| match own {
+        Some(task) => format!("{} (of tasks named '{task}')", what(tracker)),
+        None => what(tracker),
+    };
+    let all: Vec<String> = start.trackers.iter().zip(start.own_targets).map(of_whom).collect();
     let mut notes = vec![format!("watching {target}: {}; Ctrl-C ends it", all.join("; "))];
     let missing: Vec<&str> = start.absent.iter().copied().filter(|name| !X86_RARE.contains(name)).collect();
     if !missing.is_empty() {

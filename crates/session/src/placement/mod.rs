@@ -30,8 +30,8 @@ const PROC_SEARCH_NS: u64 = 10_000_000_000;
 /// Which tasks must not feel rtscope.
 #[derive(Debug, Default)]
 pub struct ObservedTasks {
-    /// Tasks with a name that matches.
-    pub name: Option<Glob>,
+    /// Tasks with a name that matches one of these.
+    pub names: Vec<Glob>,
     /// All threads of these processes.
     pub processes: Vec<u32>,
     /// Also the processes that those have started.
@@ -44,7 +44,10 @@ pub struct ObservedTasks {
 
 impl ObservedTasks {
     fn are_named(&self) -> bool {
-        self.name.is_some() || self.cpus.is_some() || !self.processes.is_empty() || !self.threads.is_empty()
+        !self.names.is_empty()
+            || self.cpus.is_some()
+            || !self.processes.is_empty()
+            || !self.threads.is_empty()
     }
 }
 
@@ -132,7 +135,7 @@ impl Placement {
             let dump = dump();
             let pause = match &dump {
                 Some(_) => SEARCH_NS,
-                None if is_early && self.targets.name.is_some() => LOOK_NS,
+                None if is_early && !self.targets.names.is_empty() => LOOK_NS,
                 None => PROC_SEARCH_NS,
             };
             self.next_search = now.plus(pause);
@@ -144,10 +147,10 @@ impl Placement {
 
     /// Among all tasks: those that are named, and real-time tasks of others.
     fn search(&mut self, dump: Option<&[TaskInfo]>) {
-        let name = self.targets.name.as_ref();
+        let names = &self.targets.names;
         let found = match dump {
-            Some(tasks) => tasks::choose(tasks, name),
-            None => tasks::search(name, &mut self.kernel_threads),
+            Some(tasks) => tasks::choose(tasks, names),
+            None => tasks::search(names, &mut self.kernel_threads),
         };
         self.surroundings.machine = Machine::read();
         self.named = found.named;

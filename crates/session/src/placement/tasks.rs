@@ -35,7 +35,7 @@ pub struct FoundTasks {
 }
 
 /// Looks at all tasks but our own.
-pub fn search(name: Option<&Glob>, kernel_threads: &mut KernelThreads) -> FoundTasks {
+pub fn search(names: &[Glob], kernel_threads: &mut KernelThreads) -> FoundTasks {
     let own = std::process::id();
     let mut found = FoundTasks::default();
     let processes = numbers("/proc");
@@ -55,7 +55,7 @@ pub fn search(name: Option<&Glob>, kernel_threads: &mut KernelThreads) -> FoundT
             if is_real_time(tid) {
                 found.real_time.push(tid);
             }
-            if name.is_some_and(|name| has_name(tid, name)) {
+            if has_name(tid, names) {
                 found.named.push(tid);
             }
         }
@@ -64,14 +64,14 @@ pub fn search(name: Option<&Glob>, kernel_threads: &mut KernelThreads) -> FoundT
 }
 
 /// The same from a list of all tasks.
-pub fn choose(tasks: &[TaskInfo], name: Option<&Glob>) -> FoundTasks {
+pub fn choose(tasks: &[TaskInfo], names: &[Glob]) -> FoundTasks {
     let own = std::process::id();
     let mut found = FoundTasks::default();
     for task in tasks.iter().filter(|task| !task.kthread && task.pid.0 != own) {
         if i32::try_from(task.policy.0).is_ok_and(is_real_time_policy) {
             found.real_time.push(task.tid.0);
         }
-        if name.is_some_and(|name| name.matches(task.comm.as_bytes())) {
+        if names.iter().any(|name| name.matches(task.comm.as_bytes())) {
             found.named.push(task.tid.0);
         }
     }
@@ -150,9 +150,12 @@ fn is_kernel_thread(pid: u32) -> bool {
     flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
 }
 
-fn has_name(tid: u32, name: &Glob) -> bool {
+fn has_name(tid: u32, names: &[Glob]) -> bool {
+    if names.is_empty() {
+        return false;
+    }
     let comm = fs::read(format!("/proc/{tid}/comm")).unwrap_or_default();
-    name.matches(comm.strip_suffix(b"\n").unwrap_or(&comm))
+    names.iter().any(|name| name.matches(comm.strip_suffix(b"\n").unwrap_or(&comm)))
 }
 
 /// The entries of a directory that are numbers, in order.

@@ -224,7 +224,7 @@ fn placement(settings: &RecordSettings) -> Result<Placement, Failure> {
         |text: fn(&KernelSettings) -> &Option<String>| kernel.and_then(|kernel| text(kernel).as_deref());
     let targets = ObservedTasks {
         // Refused where the pattern is used.
-        name: text(|kernel| &kernel.comm).and_then(|comm| Glob::new(comm).ok()),
+        names: text(|kernel| &kernel.comm).and_then(|comm| Glob::new(comm).ok()).into_iter().collect(),
         threads: kernel.map(|kernel| kernel.tids.clone()).unwrap_or_default(),
         with_children: true,
         cpus: text(|kernel| &kernel.cpus).and_then(|cpus| Cpus::from_list(cpus).ok()),

@@ -178,6 +178,7 @@ impl Listener {
             target: &self.plan.target_text(),
             end: self.plan.end.name(),
             trackers: &self.plan.trackers,
+            own_targets: &self.plan.own_targets,
             irqs: &self.plan.irqs,
             begin: &self.plan.begin,
             cpus: self.ebpf.cpus(),
@@ -547,6 +548,7 @@ impl Listener {
         let counts = Counts {
             tracker,
             instance: instance as u8,
+            task: self.plan.own_targets[instance].clone(),
             elapsed_ns: monotonic_now().since(self.started),
             threshold_ns,
             begin: if tracker == Tracker::Response { self.plan.begin.clone() } else { Vec::new() },
@@ -554,6 +556,7 @@ impl Listener {
             unreadable_reports: self.recorder.unreadable_reports(),
         };
         let mut report = summary.report(&stats, &counts);
+        report.task = self.plan.own_targets[instance].clone();
         if let (Some((pair, _)), Some(programs)) = (&self.plan.between, &self.programs) {
             intervals::add_to(&mut report, pair, programs.interval_counts(), self.suppressed);
         }
@@ -583,6 +586,8 @@ impl Listener {
 pub struct Counts {
     pub tracker: Tracker,
     pub instance: u8,
+    /// The name of its own targets.
+    pub task: Option<String>,
     pub elapsed_ns: u64,
     pub threshold_ns: u64,
     pub begin: Vec<OriginKind>,

@@ -59,6 +59,8 @@ pub struct WatchStart<'a> {
     pub end: &'static str,
     /// What is followed, and its limit.
     pub trackers: &'a [(Tracker, u64)],
+    /// For each, the name of its own targets; `None`: it has those of the watch.
+    pub own_targets: &'a [Option<String>],
     /// The interrupts that count.
     pub irqs: &'a [Irq],
     /// With what responses begin.
@@ -104,10 +106,10 @@ pub fn check(settings: &WatchSettings) -> Result<(), Failure> {
 /// # Errors
 /// What kept it from watching, or ended it early.
 pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) -> Result<Watched, Failure> {
-    let name = settings.task.as_deref().and_then(|task| Glob::new(task).ok());
+    let names = settings.targets().filter_map(|task| Glob::new(task?).ok());
     // COMMAND is the target unless another one is named; its CPUs are left to it in any case.
     let targets = ObservedTasks {
-        name,
+        names: names.collect(),
         processes: settings.pid.into_iter().collect(),
         threads: settings.tid.into_iter().collect(),
         ..ObservedTasks::default()

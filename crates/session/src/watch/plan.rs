@@ -41,6 +41,8 @@ pub struct Plan {
     pub end: End,
     /// What is followed, and its limit, by instance.
     pub trackers: Vec<(Tracker, u64)>,
+    /// For each, the name of its own targets; `None`: it has those of the watch.
+    pub own_targets: Vec<Option<String>>,
     /// History requested before a detection.
     pub pre_ns: u64,
     /// Recording goes on for this time after a detection.
@@ -116,6 +118,8 @@ impl Plan {
             only: Vec::new(),
         };
         let trackers = settings.limits().collect();
+        let own = settings.also.iter().map(|also| also.task.clone());
+        let own_targets = std::iter::once(None).chain(own).collect();
         Ok(Plan {
             ebpf,
             between,
@@ -127,6 +131,7 @@ impl Plan {
             irqs,
             end,
             trackers,
+            own_targets,
             pre_ns: settings.pre_ns,
             post_ns: settings.post_ns,
             snapshot_dir: settings.snapshot_dir.clone(),
@@ -272,8 +277,12 @@ fn trackers(
     let sample_ns = samples::period_ns(settings)?;
     let pair = pair.map(|(_, tracepoints)| tracepoints.pair()).transpose()?;
     let not_named = || Failure::Usage("pair: which events? watch pair --from EVENT --to EVENT".to_string());
-    let wanted = settings.limits();
-    let config = |(tracker, threshold_ns)| {
+    let own = settings.also.iter().map(|also| also.task.as_deref());
+    let wanted = settings.limits().zip(std::iter::once(None).chain(own));
+    let config = |((tracker, threshold_ns), own): (_, Option<&str>)| {
+        let own =
+            own.map(Glob::new).transpose().map_err(|error| Failure::Usage(format!("--and: {error}")))?;
+        let own = own.map(|name| Target { name: Some(name), ..Target::default() });
         let follows = match tracker {
             Tracker::Response => Follows::Responses(responses.clone()),
             Tracker::Wakeup => Follows::Wakeups,
@@ -289,7 +298,7 @@ fn trackers(
         };
         let records = settings.record_breakers;
         Ok(TrackerConfig {
-            target: target.clone(),
+            target: own.unwrap_or_else(|| target.clone()),
             threshold_ns,
             snapshot: true,
             records,

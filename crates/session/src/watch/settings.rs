@@ -96,13 +96,15 @@ pub struct WatchSettings {
     pub command_output: CommandOutput,
 }
 
-/// `TRACKER:TIME`: what is followed, and what is late there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// `TRACKER:TIME`, or `TRACKER:TIME@NAME`: what is followed, what is late there, and of whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrackerLimit {
     /// What is followed.
     pub tracker: Tracker,
     /// What takes longer is late.
     pub threshold_ns: u64,
+    /// Tasks with this name (with `*` and `?`); `None`: those of the watch.
+    pub task: Option<String>,
 }
 
 impl std::str::FromStr for TrackerLimit {
@@ -113,7 +115,12 @@ impl std::str::FromStr for TrackerLimit {
         let (name, limit) = text
             .split_once(':')
             .ok_or_else(|| format!("TRACKER:TIME, where TRACKER is one of {}", names()))?;
-        Ok(TrackerLimit { tracker: name.parse()?, threshold_ns: limit.parse::<DurationNs>()?.0 })
+        let (limit, task) = match limit.split_once('@') {
+            Some((_, "")) => return Err("a name is wanted behind @".to_string()),
+            Some((limit, task)) => (limit, Some(task.to_owned())),
+            None => (limit, None),
+        };
+        Ok(TrackerLimit { tracker: name.parse()?, threshold_ns: limit.parse::<DurationNs>()?.0, task })
     }
 }
 
@@ -122,6 +129,11 @@ impl WatchSettings {
     pub(super) fn limits(&self) -> impl Iterator<Item = (Tracker, u64)> {
         let also = self.also.iter().map(|also| (also.tracker, also.threshold_ns));
         std::iter::once((self.tracker, self.threshold_ns)).chain(also)
+    }
+
+    /// The names of targets: that of the watch, then for each that is followed beside it its own.
+    pub(super) fn targets(&self) -> impl Iterator<Item = Option<&str>> {
+        std::iter::once(self.task.as_deref()).chain(self.also.iter().map(|also| also.task.as_deref()))
     }
 
     /// All user-space tasks, from the timer or interrupt until they wait again; nothing is saved.

@@ -100,6 +100,7 @@ impl Summary {
         Report {
             tracker: counts.tracker,
             instance: counts.instance,
+            task: counts.task.clone(),
             elapsed_ns: counts.elapsed_ns,
             threshold_ns: counts.threshold_ns,
             begin: counts.begin.clone(),

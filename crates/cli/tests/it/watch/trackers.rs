@@ -141,3 +141,40 @@ fn root_a_thread_is_watched_by_its_number() {
         assert_eq!(start["target"], format!("thread {wanted}"), "{start}");
     });
 }
+
+/// Three threads of this process do the same; each tracker has another one, and nobody has the third.
+// NEEDS: verifier
+#[test]
+fn root_each_tracker_has_targets_of_its_own() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for name in ["e2e-mine", "e2e-theirs", "e2e-nobodys"] {
+            let sleeps = || {
+                // ORDER: relaxed; a flag that stands for itself.
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
+            };
+            std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, sleeps).expect("a thread");
+        }
+        let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
+        watch.args(["watch", "offcpu", "--json", "--threshold", "1ms", "--duration", "1s"]);
+        watch.args(["--task", "e2e-mine", "--and", "offcpu:1ms@e2e-their*", "--and", "wakeup:1h"]);
+        let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends");
+        // ORDER: as above.
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let late = said.late().expect("of its own types");
+        for (instance, name) in [(0, "e2e-mine"), (1, "e2e-theirs")] {
+            let mut own = late.iter().filter(|late| late.instance == instance).peekable();
+            assert!(own.peek().is_some() && own.all(|late| late.comm.to_string() == name), "{late:?}");
+        }
+        let start = &said.of_type("start")[0]["trackers"];
+        let summaries = said.of_type("summary");
+        for (instance, task) in [None, Some("e2e-their*"), None].into_iter().enumerate() {
+            assert_eq!(start[instance]["task"].as_str(), task, "{start}");
+            assert_eq!(summaries[instance]["task"].as_str(), task, "{summaries:?}");
+            assert!(summaries[instance]["counters"]["seen"].as_u64().expect("a number") > 0, "{summaries:?}");
+        }
+    });
+}
