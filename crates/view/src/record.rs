@@ -106,7 +106,8 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
     Some(format!(
         "MUCH IS LOST: {percent:.0} % of the events ({} of {}); {remedy}",
         lost.lost,
-        lost.recorded + lost.lost
+        // A program counts its losses itself, and may lie.
+        lost.recorded.saturating_add(lost.lost)
     ))
 }
 
@@ -285,6 +286,17 @@ mod tests {
             RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
         assert_eq!(LostEvents::of(&trace).share(), 0.0001);
         assert_eq!(much_lost(&trace), None);
+    }
+
+    /// A program counts its losses itself.
+    #[test]
+    fn a_loss_of_any_number_is_told() {
+        let loss = Loss { cpu: None, cause: LossCause::BufferFull, count: Some(u64::MAX) };
+        let summary = UserSummary { events: 10, losses: vec![loss], ..UserSummary::default() };
+        let trace =
+            RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
+        assert!(much_lost(&trace).is_some_and(|text| text.starts_with("MUCH IS LOST: 100 %")));
+        assert!(LostEvents::of(&trace).and(LostEvents::of(&trace)).judge(None).is_err());
     }
 
     #[test]

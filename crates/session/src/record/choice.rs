@@ -107,6 +107,7 @@ impl ChooseThreads for Chooser {
             && self.comm.as_ref().is_none_or(|comm| comm.matches(ring.comm.as_bytes()))
             && (cgroups.is_empty() || self.is_in_a_cgroup(pid))
             && self.is_family(pid)
+            && self.is_whose_it_says(pid, ring.uid)
     }
 
     fn remark(&self) -> Option<String> {
@@ -122,6 +123,13 @@ impl ChooseThreads for Chooser {
 }
 
 impl Chooser {
+    /// Whether a ring may be of the process that its file names, where processes are asked for.
+    fn is_whose_it_says(&self, pid: u32, uid: u32) -> bool {
+        let is_asked =
+            self.choice.only_command || !(self.choice.pids.is_empty() && self.choice.cgroups.is_empty());
+        !is_asked || may_be_of(pid, uid)
+    }
+
     fn is_in_a_cgroup(&self, pid: u32) -> bool {
         let Some(own) = cgroup_of(pid) else {
             // ORDER: relaxed; as in remark().
@@ -154,6 +162,15 @@ impl Chooser {
         }
         false
     }
+}
+
+/// Whether a process may have files in the directory of a user: it has one of its ids, or once was root's. A number is what whoever wrote a
+/// file says. `true` where that cannot be told: the process has ended.
+fn may_be_of(pid: u32, uid: u32) -> bool {
+    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
+    let status = String::from_utf8_lossy(&status);
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    uid == 0 || ids.split_whitespace().any(|id| id == uid.to_string())
 }
 
 /// As /proc has it: without where cgroups are mounted, and without a slash at its end.
@@ -223,6 +240,24 @@ mod tests {
         child.wait().expect("it ends");
         assert!(!chooser.is_in_a_cgroup(pid));
         assert!(chooser.remark().is_some_and(|remark| remark.starts_with("1 thread was left out")));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_of_no_process_of_this_one() {
+        let (own, user) = (std::process::id(), nix::unistd::getuid().as_raw());
+        assert!(may_be_of(own, user) && !may_be_of(own, user + 4711));
+        // A program that gave up its privileges has its file with root.
+        assert!(may_be_of(own, 0));
+        let chooser = |only_command, pids| Chooser {
+            choice: ProcessChoice { pids, only_command, ..ProcessChoice::default() },
+            comm: None,
+            family: only_command.then(|| Mutex::new(HashSet::from([own]))),
+            ended: AtomicU64::new(0),
+        };
+        for chooser in [chooser(true, Vec::new()), chooser(false, vec![own])] {
+            assert!(chooser.is_whose_it_says(own, user) && !chooser.is_whose_it_says(own, user + 4711));
+        }
+        assert!(chooser(false, Vec::new()).is_whose_it_says(own, user + 4711), "nobody asked for a process");
     }
 
     #[test]
