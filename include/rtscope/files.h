@@ -449,14 +449,25 @@ static inline int rtscope__is_locked(int file)
 	return !rtscope__call_again(__NR_fcntl, file, 5, (long)&lock, 0, 0, 0) && lock.type != 2;
 }
 
+#define RTSCOPE__ROOTS_SESSION "/dev/shm/rtscope-session"
+
+/*
+ * Whether a file that could not be opened is no session: it is not there; or, in the place of root's, where anybody may put something, another user
+ * has. (A session may be read by everybody.)
+ */
+static inline int rtscope__is_no_session(int error, int is_roots)
+{
+	return error == -RTSCOPE__ENOENT || (is_roots && (error == -RTSCOPE__EACCES || error == -RTSCOPE__ELOOP));
+}
+
 /* The session of one directory, if its collector lives. Needs `busy`. */
-static inline int rtscope__read_session(struct rtscope__room *room, const char *path, uint32_t owner)
+static inline int rtscope__read_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
 {
 	struct rtu_session *session = (struct rtu_session *)(void *)room->session;
 	long bytes = -1;
 	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
 
-	if (file < 0 && file != -RTSCOPE__ENOENT)
+	if (file < 0 && !rtscope__is_no_session(file, is_roots))
 		room->session_errno = -file;
 	if (file < 0)
 		return 0;
@@ -477,21 +488,24 @@ static inline const struct rtu_session *rtscope__find_session(struct rtscope__sh
 
 	room->session_errno = 0;
 	rtscope__put_name(shared, room->path, "session");
-	if (rtscope__read_session(room, room->path, rtscope__user()) ||
-	    rtscope__read_session(room, "/dev/shm/rtscope-session", 0))
+	if (rtscope__read_session(room, room->path, rtscope__user(), 0) ||
+	    rtscope__read_session(room, RTSCOPE__ROOTS_SESSION, 0, 1))
 		return (const struct rtu_session *)(const void *)room->session;
 	return NULL;
 }
 
 /* Whether this file is the session `id`, and its collector lives: 1; 0: not; -1: it cannot be told, as there is no such file. */
-static inline int rtscope__is_session(const char *path, uint64_t id)
+static inline int rtscope__is_session(const char *path, uint64_t id, int is_roots)
 {
 	struct rtu_session session;
+	struct statx status;
 	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0), is = 0;
 
 	if (file < 0)
-		return file == -RTSCOPE__ENOENT ? -1 : 1;
-	if (rtscope__call_again(__NR_read, file, (long)&session, sizeof(session), 0, 0, 0) == (long)sizeof(session))
+		return rtscope__is_no_session(file, is_roots) ? -1 : 1;
+	/* The directory of the other one is its user's. */
+	if ((!is_roots || (!rtscope__status(file, "", &status) && !status.stx_uid)) &&
+	    rtscope__call_again(__NR_read, file, (long)&session, sizeof(session), 0, 0, 0) == (long)sizeof(session))
 		is = session.session == id && rtscope__is_locked(file);
 	rtscope__close(file);
 	return is;
@@ -504,10 +518,10 @@ static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shar
 	int own, roots;
 
 	rtscope__put_name(shared, path, "session");
-	own = rtscope__is_session(path, id);
+	own = rtscope__is_session(path, id, 0);
 	if (own > 0)
 		return 1;
-	roots = rtscope__is_session("/dev/shm/rtscope-session", id);
+	roots = rtscope__is_session(RTSCOPE__ROOTS_SESSION, id, 1);
 	if (roots > 0)
 		return 1;
 	/* In another root or mount namespace there is no such directory, or another one. */

@@ -102,7 +102,9 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__E2BIG 7
 #define RTSCOPE__EAGAIN 11
 #define RTSCOPE__ENOMEM 12
+#define RTSCOPE__EACCES 13
 #define RTSCOPE__EEXIST 17
+#define RTSCOPE__ELOOP 40 /* asm-generic/errno.h */
 #define RTSCOPE__EINVAL 22
 #define RTSCOPE__ENOSYS 38
 #define RTSCOPE__EMFILE 24

@@ -6,7 +6,7 @@
  *
  * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
  * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
- * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first),
+ * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first; with THREADS these emit),
  * forks (four threads emit while COUNT children are forked, each of which emits 100 events),
  * stamps (COUNT times: the time, a system call, the time, and an event with both times),
  * iterations (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
@@ -145,7 +145,10 @@ int main(int argc, char **argv)
 		puts("ready");
 		fflush(stdout);
 		getchar();
-		emit(NULL);
+		if (threads > 1)
+			emitted = count * in_threads(threads);
+		else
+			emit(NULL);
 	} else if (!strcmp(mode, "signals")) {
 		with_signals();
 		emitted += (unsigned long)handled;

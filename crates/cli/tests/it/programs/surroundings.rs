@@ -148,6 +148,43 @@ fn root_a_mask_that_leaves_nothing_takes_no_user_its_place() {
     assert_eq!(recorded.events(), 7, "{}", recorded.account);
 }
 
+/// The recorder was killed. What another user puts in the place of root's session is none, and nobody waits for whom it is of: threads make
+/// no rings that would stay.
+// NEEDS: host
+#[test]
+fn root_what_is_in_the_place_of_roots_session_keeps_no_dead_one_alive() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let emitter = root().join("crates/testkit/c/emitter.c");
+    let Some(program) = fixture.compile("cc", &["-O2", "-std=c11"], &emitter, "emitter") else { return };
+    let (program, rtscope) =
+        (program.display(), rtscope_testkit::process::program("rtscope").expect("built"));
+    let (user, other) =
+        ("setpriv --reuid=12345 --regid=12345 --clear-groups", "setpriv --reuid=12346 --clear-groups");
+    let left = |attack: &str| -> u64 {
+        let script = format!(
+            "set -e; d=$(mktemp -d /dev/shm/room.XXX); chmod 777 $d; cd $d; cp {rtscope} {program} .; mkfifo in
+            {user} ./emitter wait 1 300 <in >out & emitter=$!
+            exec 5>in; until grep -q ready out; do sleep .01; done
+            {user} ./rtscope record -u 'test:*' -o t 2>said & recorder=$!
+            until grep -q recording said; do sleep .01; done
+            kill -9 $recorder; wait $recorder 2>/dev/null || true; {attack}
+            echo >&5; wait $emitter; grep -q 'emitted 300' out; rm -r $d
+            echo \"left $(ls /dev/shm/rtscope-12345 | wc -l)\"",
+            rtscope = rtscope.display(),
+        );
+        Recorded::printed_in(&in_own_room("2g", &script), "left ")
+    };
+    let alone = left("true");
+    for attack in ["umask 077; : >/dev/shm/rtscope-session", "ln -s /nowhere /dev/shm/rtscope-session"] {
+        let attacked = left(&format!("{other} sh -c '{attack}'"));
+        println!("{alone} files alone, {attacked} with: {attack}");
+        assert!(attacked <= alone + 10, "{attack}: {attacked} files are left, {alone} without it");
+    }
+}
+
 /// It could be led to make files where the other user wants them.
 // NEEDS: host
 #[test]
