@@ -3,15 +3,18 @@
 //!
 //! Root of a container can mount a FUSE file system, whose server answers when it likes, or one of a network, whose server may be
 //! dead. Walking into either can wait for ever. So the kernel's list of that process's mounts is read first: `/dev/shm` has to be a
-//! tmpfs, and nothing before it may need a server. Some file systems cannot be judged by name (an overlay may have a FUSE below it),
-//! and a mount can come after the list was read; so the walk is made by a thread that nobody waits for (`look/walker`).
+//! tmpfs, and nothing before it may need a server. An overlay may have a FUSE below it, which the list does not tell: so one is only
+//! crossed in a mount namespace that root or this user made (docker's, podman's of root; not that of another user's podman). A mount can come
+//! after the list was read; so the walk is made by a thread that nobody waits for (`look/walker`). But a process ends with its last
+//! thread only, so what that thread waits for must not come from a user who means it.
 
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// A longer list is not read to its end.
@@ -36,8 +39,9 @@ const WITH_A_SERVER: [&str; 16] = [
     "ncpfs",
 ];
 
-/// Whether a process's list of mounts (proc_pid_mountinfo(5)) has a way to a tmpfs on `/dev/shm`. `Err`: what is in the way.
-pub(crate) fn judge(list: impl BufRead) -> Result<(), String> {
+/// Whether a process's list of mounts (proc_pid_mountinfo(5)) has a way to a tmpfs on `/dev/shm`. `is_trusted`: who made the namespace would not
+/// hide a server below an overlay. `Err`: what is in the way.
+pub(crate) fn judge(list: impl BufRead, is_trusted: bool) -> Result<(), String> {
     let mut shm = None;
     for line in list.lines() {
         let line = line.map_err(|error| error.to_string())?;
@@ -52,6 +56,11 @@ pub(crate) fn judge(list: impl BufRead) -> Result<(), String> {
         if WITH_A_SERVER.contains(&family) {
             return Err(format!("{point} is a {kind}, which waits for a server"));
         }
+        if family == "overlay" && !is_trusted {
+            return Err(format!(
+                "{point} is an overlay of another user's, below which may be what waits for a server; that user's own recorder finds it"
+            ));
+        }
         if point == "/dev/shm" {
             shm = Some(kind.to_string());
         }
@@ -64,11 +73,32 @@ pub(crate) fn judge(list: impl BufRead) -> Result<(), String> {
     }
 }
 
+/// Of linux/nsfs.h: the user namespace that owns a namespace, and the user who made that.
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
+const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
+
+/// Whether root or the user of this process made the mount namespace of a process. An error is no.
+fn is_mount_namespace_trusted(pid: u32) -> bool {
+    let Ok(mounts) = File::open(format!("/proc/{pid}/ns/mnt")) else { return false };
+    // SAFETY: it takes no pointer, and returns a descriptor or -1.
+    let users = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
+    if users < 0 {
+        // EPERM: it is not below this process's own.
+        return false;
+    }
+    // SAFETY: it was just made, and is nobody else's.
+    let users = unsafe { OwnedFd::from_raw_fd(users) };
+    let mut owner: libc::uid_t = libc::uid_t::MAX;
+    // SAFETY: the kernel writes a uid_t there, which outlives the call.
+    let known = unsafe { libc::ioctl(users.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) } == 0;
+    known && (owner == 0 || owner == nix::unistd::geteuid().as_raw())
+}
+
 /// Opens the `/dev/shm` that a process sees, if it is a tmpfs. This can wait for ever: see above. `Ok(None)`: the process is gone, or
 /// has no such directory.
 pub(crate) fn open_shm(pid: u32) -> Result<Option<(OwnedFd, FileStat)>, String> {
     let Ok(list) = File::open(format!("/proc/{pid}/mountinfo")) else { return Ok(None) };
-    judge(BufReader::new(list.take(LIST_BYTES_MAX)))?;
+    judge(BufReader::new(list.take(LIST_BYTES_MAX)), is_mount_namespace_trusted(pid))?;
     // O_PATH: nothing is asked of the file system.
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(root) = nix::fcntl::open(&PathBuf::from(format!("/proc/{pid}/root")), flags, Mode::empty()) else {
@@ -127,13 +157,16 @@ mod tests {
 
     #[test]
     fn only_ways_without_a_server_are_gone() {
-        let judged = |lines: &[&str]| {
+        let judged_in = |is_trusted: bool, lines: &[&str]| {
             let line = |text: &&str| {
                 let (point, kind) = text.split_once(' ').unwrap();
                 format!("36 35 98:0 / {point} rw,relatime master:1 - {kind} none rw\n")
             };
-            judge(lines.iter().map(line).collect::<String>().as_bytes())
+            judge(lines.iter().map(line).collect::<String>().as_bytes(), is_trusted)
         };
+        let judged = |lines: &[&str]| judged_in(true, lines);
+        assert_eq!(judged_in(false, &["/ ext4", "/dev tmpfs", "/home overlay"]), Ok(()));
+        assert!(judged_in(false, &["/ overlay", "/dev tmpfs", "/dev/shm tmpfs"]).is_err());
         assert_eq!(judged(&["/ ext4", "/dev devtmpfs", "/dev/shm tmpfs", "/home fuse.sshfs"]), Ok(()));
         assert_eq!(judged(&["/ overlay", "/dev tmpfs"]), Ok(()));
         for bad in [
@@ -146,6 +179,11 @@ mod tests {
         ] {
             assert!(judged(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn this_process_is_in_a_mount_namespace_of_roots() {
+        assert!(is_mount_namespace_trusted(std::process::id()) || !nix::unistd::geteuid().is_root());
     }
 
     #[test]
