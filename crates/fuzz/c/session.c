@@ -20,7 +20,7 @@ int rtscope_fuzz_session(const char *path, uint32_t owner, const char *const *ev
 	size_t bytes;
 	int wanted = 0;
 
-	if (!rtscope__read_session(&room, path, owner))
+	if (!rtscope__read_session(&room, path, owner, 0))
 		return -1;
 	/* A copy of its size: AddressSanitizer finds what is read behind it. */
 	bytes = sizeof(*read) + read->bytes;
