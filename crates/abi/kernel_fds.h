@@ -16,16 +16,16 @@
 #define RTS_FDS_CHUNK 64     /* slots of a chunk */
 #define RTS_FDS_NONE 0xffffU /* no system call */
 
-#define RTS_FDS_CALLS 512    /* system calls that have a way; a power of two */
+#define RTS_FDS_CALLS 512 /* system calls that have a way; a power of two */
 
 /* What is done behind a system call. */
 enum rts_fds_way {
 	RTS_FDS_WAY_NONE = 0,
-	RTS_FDS_WAY_RESULT = 1,	  /* its result is a descriptor */
-	RTS_FDS_WAY_CLOSE = 2,	  /* its first argument was one */
+	RTS_FDS_WAY_RESULT = 1, /* its result is a descriptor */
+	RTS_FDS_WAY_CLOSE = 2,	/* its first argument was one */
 	RTS_FDS_WAY_FCNTL = 3,
 	RTS_FDS_WAY_IOCTL = 4,
-	RTS_FDS_WAY_RANGE = 5,	  /* close_range */
+	RTS_FDS_WAY_RANGE = 5, /* close_range */
 	RTS_FDS_WAY_UNSHARE = 6,
 	RTS_FDS_WAY_COMPARE = 7,  /* it may give some in any other way */
 	RTS_FDS_WAY_FANOTIFY = 8, /* its result is a descriptor from which others are read */
@@ -44,16 +44,18 @@ enum rts_fds_kind {
 
 /* Flags of a record. */
 enum {
-	RTS_FDS_SCANNED = 1,   /* somebody asked for it: nothing has happened. pid and tid are those of the table's task */
-	RTS_FDS_CLOEXEC = 2,   /* the slot is closed by exec */
-	RTS_FDS_FIRST = 4,     /* of a chunk: the table is new, or was not told before */
-	RTS_FDS_LAST = 8,      /* of a chunk: the slots behind it are empty */
+	RTS_FDS_SCANNED =
+		1, /* somebody asked for it: nothing has happened. pid and tid are those of the table's task */
+	RTS_FDS_CLOEXEC = 2,	/* the slot is closed by exec */
+	RTS_FDS_FIRST = 4,	/* of a chunk: the table is new, or was not told before */
+	RTS_FDS_LAST = 8,	/* of a chunk: the slots behind it are empty */
 	RTS_FDS_IO_WORKER = 16, /* by a thread of io_uring, which has no system call */
-	RTS_FDS_DELETED = 32,  /* the file has no name any more */
-	RTS_FDS_PSEUDO = 64,   /* the file never had a place in a directory: path is its name */
-	RTS_FDS_CUT = 128,     /* the path is longer: its beginning is missing */
-	RTS_FDS_RESULT = 512,  /* the call gave this number. Else it was found behind a call, of this thread or of another one */
-	RTS_FDS_COMPAT = 256,  /* by a 32-bit system call: call is a number of that table */
+	RTS_FDS_DELETED = 32,	/* the file has no name any more */
+	RTS_FDS_PSEUDO = 64,	/* the file never had a place in a directory: path is its name */
+	RTS_FDS_CUT = 128,	/* the path is longer: its beginning is missing */
+	RTS_FDS_RESULT =
+		512, /* the call gave this number. Else it was found behind a call, of this thread or of another one */
+	RTS_FDS_COMPAT = 256, /* by a 32-bit system call: call is a number of that table */
 };
 
 struct rts_fds_head {
@@ -78,13 +80,12 @@ struct rts_fds_slot {
 struct rts_fds_file {
 	struct rts_fds_slot slot;
 	rts_u64 inode;
-	rts_u32 device;	 /* of the file system, as the kernel has it: 20 bits for the minor number */
-	rts_u32 rdev;	 /* that a special file is for */
-	rts_u32 mode;	 /* i_mode */
+	rts_u32 device;	    /* of the file system, as the kernel has it: 20 bits for the minor number */
+	rts_u32 rdev;	    /* that a special file is for */
+	rts_u32 mode;	    /* i_mode */
 	rts_u32 open_flags; /* O_... */
-	rts_u32 magic;	 /* s_magic of the file system */
+	rts_u32 magic;	    /* s_magic of the file system */
 	rts_u32 path_length;
-	rts_u8 comm[RTS_COMM_LEN];
 	rts_u8 name[RTS_FDS_NAME]; /* the last part, or its beginning */
 };
 
@@ -132,8 +133,8 @@ struct rts_fds_task {
 
 /* Constant while loaded. */
 struct rts_fds_config {
-	rts_u32 own_pid;    /* not followed */
-	rts_u32 selective;  /* only processes in the map `followed`, and their children */
+	rts_u32 own_pid;     /* not followed */
+	rts_u32 selective;   /* only processes in the map `followed`, and their children */
 	rts_u32 most_chunks; /* of a table that are told at once */
 	rts_u32 pad;
 	rts_u8 calls[RTS_FDS_CALLS]; /* enum rts_fds_way, by number */
@@ -142,20 +143,21 @@ struct rts_fds_config {
 
 /* What is missing, by cause; counters that only grow. */
 struct rts_fds_losses {
-	rts_u64 lost[8];      /* records that found the ring full, by kind */
-	rts_u64 unfollowed;   /* children for which the map `followed` had no room */
-	rts_u64 beyond;	      /* tables with more than most_chunks */
-	rts_u64 records;      /* not lost */
-	rts_u64 large;	      /* comparisons of tables with more numbers than are compared */
-	rts_u64 remote;	      /* descriptors that one process put into another (seccomp): their tables are to be told again */
-	rts_u64 reads_give;   /* not a counter: set once read() may give descriptors (fanotify) */
-	rts_u64 pad[2];
+	rts_u64 lost[8];    /* records that found the ring full, by kind */
+	rts_u64 unfollowed; /* children for which the map `followed` had no room */
+	rts_u64 beyond;	    /* tables with more than most_chunks */
+	rts_u64 records;    /* not lost */
+	rts_u64 large;	    /* comparisons of tables with more numbers than are compared */
+	rts_u64 remote; /* descriptors that one process put into another (seccomp): their tables are to be told again */
+	rts_u64 reads_give; /* not a counter: set once read() may give descriptors (fanotify) */
+	rts_u64 unsettled;  /* slots that others changed each time that they were looked at */
+	rts_u64 pad[1];
 };
 
 RTS_ASSERT_SIZE(struct rts_fds_head, 32);
 RTS_ASSERT_SIZE(struct rts_fds_slot, 48);
-RTS_ASSERT_SIZE(struct rts_fds_file, 128);
-RTS_ASSERT_SIZE(struct rts_fds_file_path, 384);
+RTS_ASSERT_SIZE(struct rts_fds_file, 112);
+RTS_ASSERT_SIZE(struct rts_fds_file_path, 368);
 RTS_ASSERT_SIZE(struct rts_fds_chunk, 560);
 RTS_ASSERT_SIZE(struct rts_fds_chunk_none, 48);
 RTS_ASSERT_SIZE(struct rts_fds_task, 72);

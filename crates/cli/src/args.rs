@@ -3,10 +3,10 @@
 
 use crate::convert::ConvertOptions;
 use crate::exit::{Failure, help};
+use crate::fds::options::FdsOptions;
 use crate::hardware::options::HardwareOptions;
 use crate::hist::options::HistOptions;
 use crate::impact::options::ImpactOptions;
-use crate::fds::options::FdsOptions;
 use crate::io_profile::options::ProfileOptions;
 use crate::list::options::ListOptions;
 use crate::npt::options::NptOptions;

@@ -157,6 +157,8 @@ pub struct DescriptorLosses {
     pub large: u64,
     /// Descriptors that one process put into another (seccomp). All tables are told again then.
     pub remote: u64,
+    /// Slots that others changed each time that they were looked at.
+    pub unsettled: u64,
     /// Records that could not be understood.
     pub malformed: u64,
 }
@@ -165,6 +167,6 @@ impl DescriptorLosses {
     /// How much makes it necessary to have all tables told again.
     #[must_use]
     pub fn holes(&self) -> u64 {
-        self.ring_full + self.skipped_programs.unwrap_or(0) + self.remote + self.malformed
+        self.ring_full + self.skipped_programs.unwrap_or(0) + self.remote + self.unsettled + self.malformed
     }
 }

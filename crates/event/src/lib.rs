@@ -40,8 +40,8 @@ pub use chain::{
 };
 pub use count::{count_text, counted};
 pub use descriptors::{
-    CHUNK_SLOTS, DescriptorChange, DescriptorLosses, DescriptorRecord, Discovery, FileDescription, OpenFileId,
-    SlotChunk, SlotState, TableId, TaskChange, TaskTable,
+    CHUNK_SLOTS, DescriptorChange, DescriptorLosses, DescriptorRecord, Discovery, FileDescription,
+    OpenFileId, SlotChunk, SlotState, TableId, TaskChange, TaskTable,
 };
 pub use event_names::{EventName, is_event_named, is_known_event, nearest};
 pub use event_span::{EventSpan, FieldNumber, FieldValue, SpanEvent};

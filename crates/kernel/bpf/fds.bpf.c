@@ -57,7 +57,7 @@ struct {
 } path_scratch SEC(".maps");
 
 /* Which numbers of a table were told as given. What is dropped here is told again. */
-#define TOLD_WORDS 16
+#define TOLD_WORDS 64
 struct told {
 	__u64 open[TOLD_WORDS];
 };
@@ -65,10 +65,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__type(key, __u64);
 	__type(value, struct told);
-	__uint(max_entries, 1 << 14);
+	__uint(max_entries, 1 << 13);
 } told_numbers SEC(".maps");
 
 #define PATH_DEPTH 40
+#define SETTLE 8
 #define RB_NO_WAKEUP 1 /* nobody is woken: the reader looks */
 
 /* ORDER: none; counters that stand for themselves. Pair with the loads in crates/kernel/src/fds.rs. */
@@ -78,12 +79,17 @@ struct {
 #define RESERVE(type, record_kind)                                               \
 	({                                                                       \
 		type *reserved = bpf_ringbuf_reserve(&records, sizeof(type), 0); \
-		if (reserved)                                                    \
-			COUNT(records);                                          \
-		else                                                             \
+		if (!reserved)                                                   \
 			COUNT(lost[record_kind]);                                \
 		reserved;                                                        \
 	})
+
+/* Counted before the reader can have it. */
+#define SUBMIT(record)                                    \
+	do {                                              \
+		COUNT(records);                           \
+		bpf_ringbuf_submit(record, RB_NO_WAKEUP); \
+	} while (0)
 
 static __always_inline bool is_followed(const struct task_struct *task)
 {
@@ -158,10 +164,10 @@ static __always_inline void tell_slot(struct task_struct *task, __u32 fd)
 	slot->pad = 0;
 	slot->file = (__u64)look(files, fd, &flags);
 	slot->head.flags |= flags;
-	bpf_ringbuf_submit(slot, RB_NO_WAKEUP);
+	SUBMIT(slot);
 }
 
-static __always_inline void describe(struct rts_fds_file *record, struct file *file, struct task_struct *task)
+static __always_inline void describe(struct rts_fds_file *record, struct file *file)
 {
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 	struct super_block *fs = BPF_CORE_READ(inode, i_sb);
@@ -176,8 +182,6 @@ static __always_inline void describe(struct rts_fds_file *record, struct file *f
 	record->path_length = 0;
 	__builtin_memset(record->name, 0, sizeof(record->name));
 	bpf_probe_read_kernel_str(record->name, sizeof(record->name), BPF_CORE_READ(dentry, d_name.name));
-	__builtin_memset(record->comm, 0, sizeof(record->comm));
-	bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), task->comm);
 	if (dentry == BPF_CORE_READ(dentry, d_parent))
 		record->slot.head.flags |= RTS_FDS_PSEUDO;
 	else if (!BPF_CORE_READ(dentry, d_hash.pprev))
@@ -239,64 +243,87 @@ static __always_inline __u32 write_path(struct file *file, struct path_scratch *
 	return walk.used;
 }
 
-/* Whether a file has a place in a directory. What stands in a slot may change: then only the name is told. */
+/* Whether a file has a place in a directory. */
 static __always_inline bool has_path(struct file *file)
 {
 	struct dentry *dentry = BPF_CORE_READ(file, f_path.dentry);
-	__u16 type = BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
 
-	return type != 0140000 && dentry != BPF_CORE_READ(dentry, d_parent);
+	return file && dentry != BPF_CORE_READ(dentry, d_parent);
+}
+
+static __always_inline void fill_slot(struct rts_fds_slot *slot, struct task_struct *task, __u32 fd, struct file *file,
+				      __u32 kind, __u32 flags)
+{
+	fill(&slot->head, task, task->files, kind, flags);
+	if (!(flags & RTS_FDS_SCANNED))
+		say_call(&slot->head, task);
+	slot->file = (__u64)file;
+	slot->fd = fd;
+	slot->pad = 0;
 }
 
 /* What a slot has, and what that is. Whether it has any. */
-static __noinline int tell_file(struct task_struct *task, __u32 fd, __u32 which, __u32 flags)
+static __noinline int tell_file(struct task_struct *task, __u32 fd, __u32 which, __u32 said)
 {
 	struct path_scratch *scratch = bpf_map_lookup_elem(&path_scratch, &which);
 	struct files_struct *files = task->files;
 	struct rts_fds_file_path *whole;
 	struct rts_fds_file *record;
+	struct rts_fds_slot *slot;
+	__u32 flags = said;
 	struct file *file;
 
 	if (!files || !scratch)
 		return 0;
 	file = look(files, fd, &flags);
-	flags &= ~RTS_FDS_CLOEXEC;
-	if (file && has_path(file)) {
-		whole = RESERVE(struct rts_fds_file_path, RTS_FDS_FILE_PATH);
-		if (!whole)
+	if (!file) {
+		slot = RESERVE(struct rts_fds_slot, RTS_FDS_SLOT);
+		if (!slot)
 			return 0;
+		flags = said;
 		file = look(files, fd, &flags);
-		fill(&whole->file.slot.head, task, files, RTS_FDS_FILE_PATH, flags);
-		if (!(flags & RTS_FDS_SCANNED))
-			say_call(&whole->file.slot.head, task);
-		whole->file.slot.file = (__u64)file;
-		whole->file.slot.fd = fd;
-		whole->file.slot.pad = 0;
-		describe(&whole->file, file, task);
-		__builtin_memset(scratch, 0, sizeof(*scratch));
-		flags = 0;
-		whole->file.path_length = write_path(file, scratch, &flags);
-		whole->file.slot.head.flags |= flags;
-		bpf_probe_read_kernel(whole->path, sizeof(whole->path), scratch->bytes);
-		bpf_ringbuf_submit(whole, RB_NO_WAKEUP);
-		return file != NULL;
+		if (!file) {
+			fill_slot(slot, task, fd, NULL, RTS_FDS_SLOT, flags);
+			SUBMIT(slot);
+			return 0;
+		}
+		/* What stands there has changed since, and needs more room. */
+		bpf_ringbuf_discard(slot, RB_NO_WAKEUP);
 	}
-	record = RESERVE(struct rts_fds_file, RTS_FDS_FILE);
-	if (!record)
+	if (!has_path(file)) {
+		record = RESERVE(struct rts_fds_file, RTS_FDS_FILE);
+		if (!record)
+			return 0;
+		flags = said;
+		file = look(files, fd, &flags);
+		if (!has_path(file)) {
+			fill_slot(&record->slot, task, fd, file, RTS_FDS_FILE, flags);
+			describe(record, file);
+			SUBMIT(record);
+			return file != NULL;
+		}
+		bpf_ringbuf_discard(record, RB_NO_WAKEUP);
+	}
+	whole = RESERVE(struct rts_fds_file_path, RTS_FDS_FILE_PATH);
+	if (!whole)
 		return 0;
+	flags = said;
 	file = look(files, fd, &flags);
-	fill(&record->slot.head, task, files, RTS_FDS_FILE, flags);
-	if (!(flags & RTS_FDS_SCANNED))
-		say_call(&record->slot.head, task);
-	record->slot.file = (__u64)file;
-	record->slot.fd = fd;
-	record->slot.pad = 0;
-	describe(record, file, task);
-	bpf_ringbuf_submit(record, RB_NO_WAKEUP);
+	fill_slot(&whole->file.slot, task, fd, file, RTS_FDS_FILE_PATH, flags);
+	describe(&whole->file, file);
+	__builtin_memset(scratch, 0, sizeof(*scratch));
+	flags = 0;
+	whole->file.path_length = write_path(file, scratch, &flags);
+	whole->file.slot.head.flags |= flags;
+	bpf_probe_read_kernel(whole->path, sizeof(whole->path), scratch->bytes);
+	SUBMIT(whole);
 	return file != NULL;
 }
 
-/* Counts a number as told: given or free. */
+/*
+ * Counts a number as told: given or free. ORDER: full, both: it is counted before the slot is looked at. Pairs with the same of other threads: whoever
+ * changes the slot after that look counts it anew, and whoever compared before it is told for by that look.
+ */
 static __always_inline void note_told(struct files_struct *files, __u32 fd, bool given)
 {
 	__u64 table = (__u64)files;
@@ -305,11 +332,46 @@ static __always_inline void note_told(struct files_struct *files, __u32 fd, bool
 
 	if (!told || word >= TOLD_WORDS)
 		return;
-	/* ORDER: none; a bit that is wrong because of another thread is told again by the next comparison. */
 	if (given)
 		__sync_fetch_and_or(&told->open[word], 1ULL << (fd & 63));
 	else
 		__sync_fetch_and_and(&told->open[word], ~(1ULL << (fd & 63)));
+}
+
+struct settling {
+	struct task_struct *task;
+	struct files_struct *files;
+	__u32 fd;
+	__u32 which;
+	__u32 flags;
+	__u32 given; /* how it was counted */
+};
+
+static long settle_once(__u64 index, struct settling *settling)
+{
+	__u32 given;
+
+	note_told(settling->files, settling->fd, settling->given);
+	given = tell_file(settling->task, settling->fd, settling->which, settling->flags);
+	if (given == settling->given)
+		return 1;
+	settling->given = given;
+	/* It is not what the call did, but somebody else. */
+	settling->flags &= RTS_FDS_SCANNED;
+	if (index + 1 >= SETTLE)
+		COUNT(unsettled);
+	return 0;
+}
+
+/* Tells a slot, and whether its number was counted as given or free, until both agree: others may change it all the time. */
+static __always_inline void settle(struct task_struct *task, __u32 fd, bool given, __u32 which, __u32 flags)
+{
+	struct settling settling = {
+		.task = task, .files = task->files, .fd = fd, .which = which, .flags = flags, .given = given
+	};
+
+	if (settling.files)
+		bpf_loop(SETTLE, settle_once, &settling, 0);
 }
 
 /* The numbers of a chunk that are taken; those that have no file yet, too. */
@@ -367,8 +429,8 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	if (number < TOLD_WORDS) {
 		if (chunks->flags & RTS_FDS_FIRST)
 			told->open[number & (TOLD_WORDS - 1)] = open;
-		else
-			told->open[number & (TOLD_WORDS - 1)] &= open;
+		else /* ORDER: full, before the look; as in note_told(). */
+			__sync_fetch_and_and(&told->open[number & (TOLD_WORDS - 1)], open);
 	}
 	if (!open) {
 		none = RESERVE(struct rts_fds_chunk_none, RTS_FDS_CHUNK_NONE);
@@ -380,7 +442,7 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 		none->first = number * RTS_FDS_CHUNK;
 		none->pad = 0;
 		none->open = open_of(files, number);
-		bpf_ringbuf_submit(none, RB_NO_WAKEUP);
+		SUBMIT(none);
 		return 0;
 	}
 	chunk = RESERVE(struct rts_fds_chunk, RTS_FDS_CHUNK_FILES);
@@ -395,12 +457,13 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	chunk->cloexec = 0;
 	bpf_probe_read_kernel(&chunk->cloexec, sizeof(chunk->cloexec), BPF_CORE_READ(fdt, close_on_exec) + number);
 	bpf_probe_read_kernel(chunk->files, sizeof(chunk->files), BPF_CORE_READ(fdt, fd) + chunk->first);
-	bpf_ringbuf_submit(chunk, RB_NO_WAKEUP);
+	SUBMIT(chunk);
 	return 0;
 }
 
 /* Slots from chunk `from` to chunk `to`, as far as the table goes. */
-static __noinline int tell_chunks(struct task_struct *task, struct files_struct *files, __u32 from, __u32 to, __u32 flags)
+static __noinline int tell_chunks(struct task_struct *task, struct files_struct *files, __u32 from, __u32 to,
+				  __u32 flags)
 {
 	struct chunks chunks = {
 		.task = task, .files = files, .told = told_of(files), .from = from, .to = to, .flags = flags
@@ -433,24 +496,27 @@ static __always_inline void tell_task(struct task_struct *task, struct files_str
 	record->start_ns = task->start_time;
 	__builtin_memset(record->comm, 0, sizeof(record->comm));
 	bpf_probe_read_kernel_str(record->comm, sizeof(record->comm), task->comm);
-	bpf_ringbuf_submit(record, RB_NO_WAKEUP);
+	SUBMIT(record);
 }
 
 /* ---- what a table has, compared with what was told of it -------------------------------------------------------- */
 
 /* The number of a single bit, by the upper 6 bits of its product with a sequence of de Bruijn. No branches: the verifier would follow each. */
 #define DE_BRUIJN 0x03f79d71b4cb0a89ULL
-static const __u8 bit_numbers[64] = {
-	0, 1, 48, 2, 57, 49, 28, 3, 61, 58, 50, 42, 38, 29, 17, 4, 62, 55, 59, 36, 53, 51, 43, 22, 45, 39, 33, 30, 24,
-	18, 12, 5, 63, 47, 56, 27, 60, 41, 37, 16, 54, 35, 52, 21, 44, 32, 23, 11, 46, 26, 40, 15, 34, 20, 31, 10, 25,
-	14, 19, 9, 13, 8, 7, 6
-};
+static const __u8 bit_numbers[64] = { 0,  1,  48, 2,  57, 49, 28, 3,  61, 58, 50, 42, 38, 29, 17, 4,
+				      62, 55, 59, 36, 53, 51, 43, 22, 45, 39, 33, 30, 24, 18, 12, 5,
+				      63, 47, 56, 27, 60, 41, 37, 16, 54, 35, 52, 21, 44, 32, 23, 11,
+				      46, 26, 40, 15, 34, 20, 31, 10, 25, 14, 19, 9,  13, 8,  7,  6 };
 
 struct comparison {
+	struct files_struct *files;
+	struct told *told;
+	__u64 open;
 	__u64 left;
-	__u64 *told;
-	__u32 first;
+	__u32 words;
+	__u32 word;
 	__u32 which;
+	__u32 pad;
 };
 
 static long tell_difference(__u64 index, struct comparison *comparison)
@@ -461,43 +527,48 @@ static long tell_difference(__u64 index, struct comparison *comparison)
 	if (!bit)
 		return 1;
 	comparison->left ^= bit;
-	fd = comparison->first + bit_numbers[(bit * DE_BRUIJN) >> 58 & 63];
-	/* It is taken, but has no file yet: whoever gives it is to find it not told. ORDER: none; as in note_told(). */
-	if (!tell_file(bpf_get_current_task_btf(), fd, comparison->which, 0))
-		__sync_fetch_and_and(comparison->told, ~bit);
+	fd = comparison->word * 64 + bit_numbers[(bit * DE_BRUIJN) >> 58 & 63];
+	/* Taken, but without a file yet, is free: whoever gives it compares, too. */
+	settle(bpf_get_current_task_btf(), fd, comparison->open & bit, comparison->which, 0);
+	return 0;
+}
+
+static long compare_word(__u64 index, struct comparison *comparison)
+{
+	__u32 word = (__u32)index & (TOLD_WORDS - 1);
+
+	if (index >= comparison->words)
+		return 1;
+	comparison->open = open_of(comparison->files, word);
+	comparison->left = comparison->open ^ comparison->told->open[word];
+	if (!comparison->left)
+		return 0;
+	comparison->word = word;
+	bpf_loop(64, tell_difference, comparison, 0);
 	return 0;
 }
 
 /*
  * Tells all numbers that were given or freed without being told: by messages, ioctl, io_uring, pipe, and what else there will be. A
- * number that was freed and given again in between is told by the one who freed it (after_close).
+ * number that was freed and given again in between is told by the one who freed it (ACT_FREED).
  */
 static __noinline int compare(struct task_struct *task, struct files_struct *files, __u32 which)
 {
 	__u64 table = (__u64)files;
-	struct told *told = bpf_map_lookup_elem(&told_numbers, &table);
-	__u32 slots = BPF_CORE_READ(files, fdt, max_fds);
+	struct comparison comparison = {
+		.files = files,
+		.told = bpf_map_lookup_elem(&told_numbers, &table),
+		.words = BPF_CORE_READ(files, fdt, max_fds) / 64,
+		.which = which,
+	};
 
-	if (!told) {
+	if (!comparison.told) {
 		tell_chunks(task, files, 0, ~0U, RTS_FDS_FIRST);
 		return 0;
 	}
-	for (__u32 word = 0; word < TOLD_WORDS; word++) {
-		struct comparison comparison = { .first = word * 64, .which = which };
-		__u64 open;
-
-		if (word * 64 >= slots)
-			return 0;
-		open = open_of(files, word);
-		comparison.left = open ^ told->open[word];
-		if (!comparison.left)
-			continue;
-		told->open[word] = open;
-		comparison.told = &told->open[word];
-		bpf_loop(64, tell_difference, &comparison, 0);
-	}
-	if (slots > TOLD_WORDS * 64)
+	if (comparison.words > TOLD_WORDS)
 		COUNT(large);
+	bpf_loop(TOLD_WORDS, compare_word, &comparison, 0);
 	return 0;
 }
 
@@ -532,21 +603,16 @@ enum act { ACT_NONE, ACT_GIVEN, ACT_FREED, ACT_CHANGED, ACT_COMPARE, ACT_RANGE, 
 static __always_inline int tell(struct task_struct *task, enum act act, __u32 fd, __u32 last, __u32 which)
 {
 	struct files_struct *files = task->files;
-	__u32 flags = 0;
 
 	if (!files)
 		return 0;
 	/* Somebody else may have been given the number since it was freed: then what it is. */
-	if (act == ACT_GIVEN || (act == ACT_FREED && look(files, fd, &flags))) {
-		tell_file(task, fd, which, act == ACT_GIVEN ? RTS_FDS_RESULT : 0);
-		if (act == ACT_GIVEN)
-			note_told(files, fd, true);
+	if (act == ACT_GIVEN || act == ACT_FREED) {
+		settle(task, fd, act == ACT_GIVEN, which, act == ACT_GIVEN ? RTS_FDS_RESULT : 0);
 		return 0;
 	}
-	if (act == ACT_FREED || act == ACT_CHANGED) {
+	if (act == ACT_CHANGED) {
 		tell_slot(task, fd);
-		if (act == ACT_FREED)
-			note_told(files, fd, false);
 		return 0;
 	}
 	if (act == ACT_COMPARE)
@@ -795,7 +861,6 @@ int scan_files(struct bpf_iter__task_file *context)
 	if (!task || !context->file || !is_followed(task))
 		return 0;
 	count_out(context->meta->seq);
-	tell_file(task, fd, SCRATCH_SCAN, RTS_FDS_SCANNED);
-	note_told(task->files, fd, true);
+	settle(task, fd, true, SCRATCH_SCAN, RTS_FDS_SCANNED);
 	return 0;
 }

@@ -180,7 +180,8 @@ impl Tracepoints {
         let has = |name: &str| {
             types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
         };
-        let names = PROGRAMS.iter().map(|spec| spec.tracepoint).chain([BLOCK_START, NEED_RESCHED, IO_URING_COMPLETE]);
+        let names =
+            PROGRAMS.iter().map(|spec| spec.tracepoint).chain([BLOCK_START, NEED_RESCHED, IO_URING_COMPLETE]);
         Tracepoints { names: names.filter(|name| has(name)).map(str::to_string).collect() }
     }
 

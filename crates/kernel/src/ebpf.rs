@@ -696,7 +696,12 @@ fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     Ok(values)
 }
 
-pub(crate) fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Result<SharedMemory, Error> {
+pub(crate) fn map_memory(
+    object: &Object,
+    name: &str,
+    bytes: usize,
+    writable: bool,
+) -> Result<SharedMemory, Error> {
     let io = |error| Error::Io { doing: format!("mapping the eBPF map {name}"), error };
     let map = object
         .maps()

@@ -48,7 +48,8 @@ pub fn fds_text(report: &FdsReport, style: Style) -> String {
         let section = (row.pid, row.closed.is_some());
         if last != Some(section) {
             let word = if row.closed.is_some() { "closed" } else { "open" };
-            let _ = writeln!(text, "\n{}", style.strong(&format!("{}/{} {word}", clean(&row.comm), row.pid.0)));
+            let _ =
+                writeln!(text, "\n{}", style.strong(&format!("{}/{} {word}", clean(&row.comm), row.pid.0)));
             last = Some(section);
         }
         text.push_str(&style.line(&line(row, report.time)));
@@ -104,7 +105,9 @@ fn closed_by(closed: &ClosedRow, row: &DescriptorRow) -> String {
     let who = closed.tid.filter(|tid| tid.0 != row.pid.0).map(|tid| format!(" by {}", tid.0));
     let what = match closed.by {
         ClosedBy::Call => format!("by {}", closed.call.unwrap_or("a call")),
-        ClosedBy::Replaced => format!("by {}, which put another in its place", closed.call.unwrap_or("a call")),
+        ClosedBy::Replaced => {
+            format!("by {}, which put another in its place", closed.call.unwrap_or("a call"))
+        }
         ClosedBy::Exec => "by exec".to_owned(),
         ClosedBy::Exit => "at the end".to_owned(),
         ClosedBy::Unknown => "unseen".to_owned(),
@@ -134,11 +137,15 @@ fn missing(report: &FdsReport, style: Style) -> String {
     };
     add(losses.ring_full, "records found no room (--buffer)");
     add(losses.skipped_programs.unwrap_or(0), "runs of eBPF programs were skipped by the kernel");
+    add(losses.unsettled, "slots were changed by others each time that they were looked at");
     add(losses.malformed, "records could not be understood");
     add(losses.remote, "descriptors were put into another process (seccomp)");
     add(losses.unfollowed, "children are not followed, as there are too many");
     add(losses.beyond, "times only the beginning of a large table was told");
-    add(losses.large, "times a table had more than 1024 numbers, and what came in a message beyond them was not looked for");
+    add(
+        losses.large,
+        "times a table had more than 4096 numbers, and what came in a message beyond them was not looked for",
+    );
     add(counts.files_not_known, "files are not known");
     add(counts.ends_not_seen, "ends of tasks were not seen");
     add(counts.open_not_kept, "open descriptors were not kept, as there are too many");

@@ -10,11 +10,11 @@ mod call;
 mod caps;
 mod event;
 mod explanation;
+mod fds;
 pub mod hardware;
 mod hist;
 pub mod impact;
 mod integers;
-mod fds;
 mod io_profile;
 mod json;
 mod label;
@@ -43,9 +43,9 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
+pub use fds::{FDS_SCHEMA, fds_json, fds_text};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
 pub use integers::with_strings;
-pub use fds::{FDS_SCHEMA, fds_json, fds_text};
 pub use io_profile::{
     IO_CHANGE_SCHEMA, IO_PROFILE_SCHEMA, io_change_json, io_change_text, io_profile_json, io_profile_text,
 };

@@ -14,17 +14,22 @@ mod table;
 mod tests;
 
 pub use report::{
-    ClosedRow, DescriptorQuery, DescriptorReport, DescriptorRow, GivenBy, Opener, ProcessRow, Reached, TableCounts,
+    ClosedRow, DescriptorQuery, DescriptorReport, DescriptorRow, GivenBy, Opener, ProcessRow, Reached,
+    TableCounts,
 };
 pub use table::ClosedBy;
 
 use rtscope_event::{
-    CHUNK_SLOTS, DescriptorChange, DescriptorRecord, Discovery, FileDescription, MonotonicNs, OpenFileId, Pid,
-    SlotChunk, SlotState, TableId, TaskChange, TaskTable, Tid,
+    CHUNK_SLOTS, DescriptorChange, DescriptorRecord, Discovery, FileDescription, MonotonicNs, OpenFileId,
+    Pid, SlotChunk, SlotState, TableId, TaskChange, TaskTable, Tid,
 };
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::rc::Rc;
 use table::{Closed, Given, OpenFile, Process, Slot, Table, Task, Who};
+
+/// For so long a file may wait for its description: that comes when the call that opened it returns.
+const UNDESCRIBED_NS: u64 = 100_000_000;
 
 /// What is kept at most.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +55,9 @@ impl Default for DescriptorLimits {
 pub struct Descriptors {
     limits: DescriptorLimits,
     tables: HashMap<TableId, Table>,
-    files: HashMap<OpenFileId, Arc<OpenFile>>,
+    files: HashMap<OpenFileId, Rc<RefCell<OpenFile>>>,
+    /// Files of which a slot was told, but not what they are: since when.
+    undescribed: HashMap<OpenFileId, MonotonicNs>,
     tasks: HashMap<Tid, Task>,
     processes: BTreeMap<Pid, Process>,
     ended: VecDeque<(Pid, Process)>,
@@ -70,6 +77,7 @@ impl Descriptors {
             limits,
             tables: HashMap::new(),
             files: HashMap::new(),
+            undescribed: HashMap::new(),
             tasks: HashMap::new(),
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
@@ -114,9 +122,22 @@ impl Descriptors {
         }
         // A file in a message has no descriptor for a while: so files are forgotten with the closed descriptors.
         if self.files.len() > 2 * self.files_swept + 1024 {
-            self.files.retain(|_, file| Arc::strong_count(file) > 1);
+            self.files.retain(|_, file| Rc::strong_count(file) > 1);
             self.files_swept = self.files.len();
         }
+        let (files, counts) = (&self.files, &mut self.counts);
+        self.undescribed.retain(|id, since| {
+            let is_held = files.get(id).is_some_and(|file| Rc::strong_count(file) > 1);
+            let is_late = now.since(*since) > UNDESCRIBED_NS;
+            counts.files_not_known += u64::from(is_held && is_late);
+            is_held && !is_late
+        });
+    }
+
+    /// Whether a slot has a file that nobody has described yet: the call that gives it to another slot has not returned.
+    #[must_use]
+    pub fn has_undescribed(&self) -> bool {
+        !self.undescribed.is_empty()
     }
 
     /// Takes a record, in the order of the kernel's ring.
@@ -250,7 +271,7 @@ impl Descriptors {
             return self.free(id, told.fd, if is_scan { ClosedBy::Unknown } else { ClosedBy::Call }, who);
         };
         let before = self.tables.entry(id).or_default().slots.get(&told.fd);
-        let is_same = before.is_some_and(|slot| slot.file.id == file && !slot.is_reopened(told, who));
+        let is_same = before.is_some_and(|slot| slot.id() == file && !slot.is_reopened(told, who));
         if is_same {
             return self.tell_again(id, told, who);
         }
@@ -266,37 +287,52 @@ impl Descriptors {
             return;
         };
         slot.cloexec = told.cloexec;
+        let mut file = slot.file.borrow_mut();
         if is_result && slot.given.discovery == Discovery::Found && slot.given.reached == Reached::Given {
             slot.given = Given::new(Discovery::Call, who);
-            let mut file = OpenFile::clone(&slot.file);
             if !told.is_copy && file.opened.is_none_or(|opened| opened.discovery == Discovery::Found) {
                 file.opened = Some(slot.given.opener());
             }
-            slot.file = Arc::new(file);
         }
-        if let (None, Some(description)) = (&slot.file.description, &told.description) {
-            let mut file = OpenFile::clone(&slot.file);
+        if let (None, Some(description)) = (&file.description, &told.description) {
             file.description = Some(FileDescription::clone(description));
-            slot.file = Arc::new(file);
+            self.undescribed.remove(&file.id);
         }
-        self.files.insert(slot.file.id, Arc::clone(&slot.file));
     }
 
     /// The open file that a slot was told to have: one that others have, too, or a new one.
-    fn open_file(&mut self, id: OpenFileId, told: &SlotState, who: &Who) -> Arc<OpenFile> {
+    fn open_file(&mut self, id: OpenFileId, told: &SlotState, who: &Who) -> Rc<RefCell<OpenFile>> {
         let is_new = told.discovery == Discovery::Call && !told.is_copy && told.description.is_some();
-        let known = self.files.get(&id).filter(|known| match (&known.description, &told.description) {
-            (Some(known), Some(told)) => known.inode == told.inode && known.device == told.device,
-            _ => true,
-        });
-        if let Some(known) = known.filter(|_| !is_new) {
-            return Arc::clone(known);
-        }
         let opened = (told.discovery != Discovery::Scan && !told.is_copy)
             .then(|| Given::new(told.discovery, who).opener());
+        if let Some(known) = self.files.get(&id) {
+            let mut file = known.borrow_mut();
+            match (&file.description, &told.description) {
+                // A copy of it was told before the call that opened it had returned.
+                (None, Some(description)) => {
+                    file.description = Some(FileDescription::clone(description));
+                    file.opened = opened;
+                    self.undescribed.remove(&id);
+                    return Rc::clone(known);
+                }
+                (Some(known), Some(told)) if known.inode != told.inode || known.device != told.device => {}
+                _ if is_new => {}
+                _ => return Rc::clone(known),
+            }
+        }
         let description = told.description.as_deref().cloned();
-        let file = Arc::new(OpenFile { id, description, opened });
-        self.files.insert(id, Arc::clone(&file));
+        self.new_file(OpenFile { id, description, opened }, who.time)
+    }
+
+    fn new_file(&mut self, file: OpenFile, now: MonotonicNs) -> Rc<RefCell<OpenFile>> {
+        let id = file.id;
+        if file.description.is_none() {
+            self.undescribed.insert(id, now);
+        } else {
+            self.undescribed.remove(&id);
+        }
+        let file = Rc::new(RefCell::new(file));
+        self.files.insert(id, Rc::clone(&file));
         file
     }
 
@@ -388,11 +424,11 @@ impl Descriptors {
         who: &Who,
     ) {
         let table = self.tables.entry(id).or_default();
-        if let Some(slot) = table.slots.get_mut(&fd).filter(|slot| slot.file.id == file) {
+        if let Some(slot) = table.slots.get_mut(&fd).filter(|slot| slot.id() == file) {
             slot.cloexec = cloexec;
             return;
         }
-        let copied = copied.filter(|slot| slot.file.id == file);
+        let copied = copied.filter(|slot| slot.id() == file);
         let discovery = if is_scan { Discovery::Scan } else { Discovery::Found };
         let reached = match (copied, parent) {
             (Some(_), Some(_)) => Reached::Inherited,
@@ -401,13 +437,11 @@ impl Descriptors {
             _ => Reached::Given,
         };
         let file = match copied {
-            Some(slot) => Arc::clone(&slot.file),
-            None => self.files.get(&file).cloned().unwrap_or_else(|| {
-                self.counts.files_not_known += u64::from(!is_scan);
-                let file = Arc::new(OpenFile { id: file, description: None, opened: None });
-                self.files.insert(file.id, Arc::clone(&file));
-                file
-            }),
+            Some(slot) => Rc::clone(&slot.file),
+            None => match self.files.get(&file) {
+                Some(file) => Rc::clone(file),
+                None => self.new_file(OpenFile { id: file, description: None, opened: None }, who.time),
+            },
         };
         let given = match (copied, parent) {
             // After unshare the number is the one that was given before.

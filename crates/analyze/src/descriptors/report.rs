@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can be asked, and the answer.
 
-use super::table::{ClosedBy, Given, Slot};
 use super::Descriptors;
+use super::table::{ClosedBy, Given, Slot};
 use rtscope_event::{Discovery, MonotonicNs, Pattern, Pid, TableId, Tid};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -171,14 +171,16 @@ impl DescriptorQuery {
     }
 
     fn has(&self, fd: u32, slot: &Slot) -> bool {
-        let name = || slot.file.description.as_ref().map(|description| description.name.as_str());
+        let file = slot.file.borrow();
+        let name = || file.description.as_ref().map(|description| description.name.as_str());
         self.fd.is_none_or(|wanted| wanted == fd)
             && self.path.as_ref().is_none_or(|path| name().is_some_and(|name| path.matches(name.as_bytes())))
     }
 }
 
 fn row(pid: Pid, comm: &str, fd: u32, slot: &Slot, shared_with: Vec<Pid>) -> DescriptorRow {
-    let description = slot.file.description.as_ref();
+    let file = slot.file.borrow();
+    let description = file.description.as_ref();
     DescriptorRow {
         pid,
         comm: comm.to_owned(),
@@ -191,7 +193,7 @@ fn row(pid: Pid, comm: &str, fd: u32, slot: &Slot, shared_with: Vec<Pid>) -> Des
         open_flags: description.map(|description| description.open_flags),
         cloexec: slot.cloexec,
         given: GivenBy::from(&slot.given),
-        opened: slot.file.opened,
+        opened: file.opened,
         closed: None,
         shared_with,
     }

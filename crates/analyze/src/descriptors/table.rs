@@ -4,8 +4,9 @@
 use super::report::{Opener, Reached};
 use rtscope_event::{Discovery, FileDescription, MonotonicNs, OpenFileId, Pid, SlotState, TableId, Tid};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// Who did something, when, in which call.
 #[derive(Clone, Copy, Debug)]
@@ -51,20 +52,28 @@ impl Given {
 /// What a descriptor is.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
-    pub file: Arc<OpenFile>,
+    pub file: Rc<RefCell<OpenFile>>,
     pub cloexec: bool,
     pub given: Given,
 }
 
 impl Slot {
+    pub fn id(&self) -> OpenFileId {
+        self.file.borrow().id
+    }
+
     /// Whether a call gave the same number a file that the kernel keeps in the same place: the one before was closed, and that was told later, or
     /// is told yet. A number that was found before the call that gave it had ended is not: that call is just told.
     pub fn is_reopened(&self, told: &SlotState, who: &Who) -> bool {
-        let is_given =
-            told.discovery == Discovery::Call && told.description.is_some() && !told.may_repeat && !told.is_copy;
+        let is_given = told.discovery == Discovery::Call
+            && told.description.is_some()
+            && !told.may_repeat
+            && !told.is_copy;
         let was_found = self.given.discovery == Discovery::Found;
-        let same = self.file.description.as_ref().zip(told.description.as_deref());
-        let is_other = same.is_some_and(|(known, told)| known.inode != told.inode || known.device != told.device);
+        let file = self.file.borrow();
+        let same = file.description.as_ref().zip(told.description.as_deref());
+        let is_other =
+            same.is_some_and(|(known, told)| known.inode != told.inode || known.device != told.device);
         is_other || (is_given && !was_found && self.given.time < who.time)
     }
 }

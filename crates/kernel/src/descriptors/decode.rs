@@ -5,8 +5,8 @@ use super::ways;
 use crate::syscalls::known_syscalls;
 use rtscope_abi::fds as abi;
 use rtscope_event::{
-    CHUNK_SLOTS, DescriptorChange, DescriptorRecord, Discovery, FileDescription, MonotonicNs, OpenFileId, Pid,
-    SlotChunk, SlotState, TableId, TaskChange, TaskTable, Tid,
+    CHUNK_SLOTS, DescriptorChange, DescriptorRecord, Discovery, FileDescription, MonotonicNs, OpenFileId,
+    Pid, SlotChunk, SlotState, TableId, TaskChange, TaskTable, Tid,
 };
 use std::mem::{offset_of, size_of};
 use std::sync::OnceLock;
@@ -128,30 +128,25 @@ fn description(bytes: Bytes<'_>, kind: u32, flags: u32) -> Option<FileDescriptio
     let mode = mode as u32;
     let magic = bytes.u32(offset_of!(abi::rts_fds_file, magic))?;
     let last = bytes.text(offset_of!(abi::rts_fds_file, name), abi::RTS_FDS_NAME as usize)?;
-    let mut is_cut = flags & abi::RTS_FDS_CUT != 0;
-    let name = if kind == abi::RTS_FDS_FILE_PATH {
-        let length = bytes.u32(offset_of!(abi::rts_fds_file, path_length))? as usize;
-        let whole = bytes.part(offset_of!(abi::rts_fds_file_path, path), abi::RTS_FDS_PATH as usize)?;
-        path(whole.get(..length).unwrap_or(whole), is_cut)
-    } else {
-        // The kernel's own names (`d_dname` of each of these file systems). What had a place in a directory when the record was written, but none
-        // when it was begun, has only its last part.
-        let is_pseudo = flags & abi::RTS_FDS_PSEUDO != 0;
-        match magic {
-            _ if mode & libc::S_IFMT == SOCKET && is_pseudo => format!("socket:[{inode}]"),
-            PIPES => format!("pipe:[{inode}]"),
-            ANONYMOUS => format!("anon_inode:{last}"),
-            PIDS => "anon_inode:[pidfd]".to_string(),
-            NAMESPACES => format!("namespace:[{inode}]"),
-            _ if is_pseudo => format!("/{last}"),
-            _ => {
-                is_cut = true;
-                format!(".../{last}")
-            }
+    let is_cut = flags & abi::RTS_FDS_CUT != 0;
+    let is_pseudo = flags & abi::RTS_FDS_PSEUDO != 0;
+    // The kernel's own names are those of `d_dname` of each of these file systems.
+    let name = match magic {
+        _ if mode & libc::S_IFMT == SOCKET && is_pseudo => format!("socket:[{inode}]"),
+        PIPES if is_pseudo => format!("pipe:[{inode}]"),
+        ANONYMOUS => format!("anon_inode:{last}"),
+        PIDS => "anon_inode:[pidfd]".to_string(),
+        NAMESPACES => format!("namespace:[{inode}]"),
+        _ if is_pseudo => format!("/{last}"),
+        _ if kind == abi::RTS_FDS_FILE_PATH => {
+            let length = bytes.u32(offset_of!(abi::rts_fds_file, path_length))? as usize;
+            let whole = bytes.part(offset_of!(abi::rts_fds_file_path, path), abi::RTS_FDS_PATH as usize)?;
+            path(whole.get(..length).unwrap_or(whole), is_cut)
         }
+        // Not told by these programs.
+        _ => format!(".../{last}"),
     };
-    let is_deleted = flags & abi::RTS_FDS_DELETED != 0
-        || (flags & abi::RTS_FDS_PSEUDO != 0 && name.starts_with("/memfd:"));
+    let is_deleted = flags & abi::RTS_FDS_DELETED != 0 || (is_pseudo && name.starts_with("/memfd:"));
     Some(FileDescription {
         name: if is_deleted { format!("{name} (deleted)") } else { name },
         is_cut,

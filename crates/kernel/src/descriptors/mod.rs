@@ -12,7 +12,9 @@ use crate::caps;
 use crate::ebpf::{Error, bpf, map_memory};
 use crate::program_info::program_info;
 use crate::syscalls;
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{
+    Iter, Link, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, RingBuffer, RingBufferBuilder,
+};
 use rtscope_abi::fds as abi;
 use rtscope_event::{DescriptorLosses, DescriptorRecord, Pid};
 use rtscope_ring::SharedMemory;
@@ -198,6 +200,7 @@ impl DescriptorPrograms {
             beyond: word(offset_of!(abi::rts_fds_losses, beyond)),
             large: word(offset_of!(abi::rts_fds_losses, large)),
             remote: word(offset_of!(abi::rts_fds_losses, remote)),
+            unsettled: word(offset_of!(abi::rts_fds_losses, unsettled)),
             malformed,
         }
     }

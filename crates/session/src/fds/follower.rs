@@ -3,9 +3,7 @@
 
 use crate::Failure;
 use rtscope_analyze::descriptors::{DescriptorLimits, DescriptorQuery, DescriptorReport, Descriptors};
-use rtscope_event::{
-    DescriptorChange, DescriptorLosses, DescriptorRecord, MonotonicNs, Pid,
-};
+use rtscope_event::{DescriptorChange, DescriptorLosses, DescriptorRecord, MonotonicNs, Pid};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::{DescriptorPrograms, DescriptorSettings};
 
@@ -111,6 +109,7 @@ impl Follower {
             std::thread::yield_now();
             has_holes |= self.look();
         }
+        has_holes |= self.descriptors.has_undescribed();
         if has_holes && !self.is_detached {
             self.scan()?;
         }

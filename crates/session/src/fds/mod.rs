@@ -78,7 +78,8 @@ pub fn run(
     }
     let asked = &settings.query.pids;
     let only = if let [pid] = asked[..] { Numbered::of(Some(pid.0), None)? } else { None };
-    let targets = ObservedTasks { processes: asked.iter().map(|pid| pid.0).collect(), ..ObservedTasks::default() };
+    let targets =
+        ObservedTasks { processes: asked.iter().map(|pid| pid.0).collect(), ..ObservedTasks::default() };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut child = match settings.command.is_empty() {
         true => None,
@@ -110,11 +111,14 @@ pub fn run(
         let has_ended = child.as_mut().is_some_and(Child::has_ended)
             || only.is_some_and(|target| child.is_none() && target.has_ended());
         let now_ns = monotonic_now().since(started);
-        if stop.asked() || has_ended || settings.duration_ns.is_some_and(|duration_ns| now_ns >= duration_ns) {
+        if stop.asked() || has_ended || settings.duration_ns.is_some_and(|duration_ns| now_ns >= duration_ns)
+        {
             break;
         }
         if follower.follow_up()? {
-            observer.note("events were lost: all descriptors were told again; what happened in between is not known");
+            observer.note(
+                "events were lost: all descriptors were told again; what happened in between is not known",
+            );
         }
         if next.is_some_and(|next| now_ns >= next) {
             follower.catch_up()?;
