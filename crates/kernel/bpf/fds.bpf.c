@@ -134,6 +134,22 @@ static __always_inline void say_call(struct rts_fds_head *head, const struct tas
 		head->call = number;
 }
 
+/*
+ * The number of an open file. The kernel gives the place of a closed file to the next one at once, and a table may be told as long as nobody has
+ * told that: so what the file is, is part of its number.
+ */
+static __always_inline __u64 id_of(struct file *file)
+{
+	__u64 number, parts;
+
+	if (!file)
+		return 0;
+	number = BPF_CORE_READ(file, f_inode, i_ino) ^ (__u64)BPF_CORE_READ(file, f_inode, i_generation) << 32;
+	/* Which name of it, and which kind of anonymous file. */
+	parts = (__u64)BPF_CORE_READ(file, f_path.dentry) ^ (__u64)BPF_CORE_READ(file, f_op) << 20;
+	return ((__u64)file ^ number * 0x9e3779b97f4a7c15ULL ^ parts * 0xc2b2ae3d27d4eb4fULL) | 1;
+}
+
 /* What a slot has now. */
 static __always_inline struct file *look(struct files_struct *files, __u32 fd, __u32 *flags)
 {
@@ -162,7 +178,7 @@ static __always_inline void tell_slot(struct task_struct *task, __u32 fd)
 	say_call(&slot->head, task);
 	slot->fd = fd;
 	slot->pad = 0;
-	slot->file = (__u64)look(files, fd, &flags);
+	slot->file = id_of(look(files, fd, &flags));
 	slot->head.flags |= flags;
 	SUBMIT(slot);
 }
@@ -257,7 +273,7 @@ static __always_inline void fill_slot(struct rts_fds_slot *slot, struct task_str
 	fill(&slot->head, task, task->files, kind, flags);
 	if (!(flags & RTS_FDS_SCANNED))
 		say_call(&slot->head, task);
-	slot->file = (__u64)file;
+	slot->file = id_of(file);
 	slot->fd = fd;
 	slot->pad = 0;
 }
@@ -407,6 +423,14 @@ struct chunks {
 	__u32 flags;
 };
 
+static long identify(__u64 index, struct rts_fds_chunk **chunk)
+{
+	if (index >= RTS_FDS_CHUNK)
+		return 1;
+	(*chunk)->files[index] = id_of((struct file *)(*chunk)->files[index]);
+	return 0;
+}
+
 static long tell_chunk(__u64 index, struct chunks *chunks)
 {
 	struct files_struct *files = chunks->files;
@@ -425,12 +449,16 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	if (number + 1 == chunks->end)
 		flags |= RTS_FDS_LAST;
 	open = open_of(files, number);
-	/* Of a new table all are copies, whose files are known. Else files that are new are still to be told. */
+	/*
+	 * Of a new table all are copies, whose files are known. Where a range was closed, what is open now is new, and is told by a comparison.
+	 * ORDER: full, before the look; as in note_told().
+	 */
 	if (number < TOLD_WORDS) {
 		if (chunks->flags & RTS_FDS_FIRST)
 			told->open[number & (TOLD_WORDS - 1)] = open;
-		else /* ORDER: full, before the look; as in note_told(). */
-			__sync_fetch_and_and(&told->open[number & (TOLD_WORDS - 1)], open);
+		else
+			__sync_fetch_and_and(&told->open[number & (TOLD_WORDS - 1)],
+					     chunks->flags & RTS_FDS_SCANNED ? open : 0);
 	}
 	if (!open) {
 		none = RESERVE(struct rts_fds_chunk_none, RTS_FDS_CHUNK_NONE);
@@ -457,6 +485,7 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	chunk->cloexec = 0;
 	bpf_probe_read_kernel(&chunk->cloexec, sizeof(chunk->cloexec), BPF_CORE_READ(fdt, close_on_exec) + number);
 	bpf_probe_read_kernel(chunk->files, sizeof(chunk->files), BPF_CORE_READ(fdt, fd) + chunk->first);
+	bpf_loop(RTS_FDS_CHUNK, identify, &chunk, 0);
 	SUBMIT(chunk);
 	return 0;
 }
@@ -620,7 +649,8 @@ static __always_inline int tell(struct task_struct *task, enum act act, __u32 fd
 	/* The task has a table of its own now, with copies. */
 	if (act == ACT_UNSHARED)
 		tell_task(task, files, RTS_FDS_TASK_UNSHARE, 0, 0);
-	return tell_chunks(task, files, fd, last, act == ACT_UNSHARED ? RTS_FDS_FIRST : 0);
+	tell_chunks(task, files, fd, last, act == ACT_UNSHARED ? RTS_FDS_FIRST : 0);
+	return act == ACT_RANGE ? compare(task, files, which) : 0;
 }
 
 static __always_inline enum act act_of_fcntl(__u64 command, long result)

@@ -66,6 +66,7 @@ struct inode {
 	unsigned short i_mode;
 	__u32 i_rdev;
 	unsigned long i_ino;
+	__u32 i_generation;
 	struct super_block *i_sb;
 };
 
@@ -100,6 +101,7 @@ struct path {
 
 struct file {
 	struct inode *f_inode;
+	const void *f_op;
 	unsigned int f_flags;
 	struct path f_path;
 };
