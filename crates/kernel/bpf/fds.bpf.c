@@ -337,8 +337,8 @@ static __noinline int tell_file(struct task_struct *task, __u32 fd, __u32 which,
 }
 
 /*
- * Counts a number as told: given or free. ORDER: full, both: it is counted before the slot is looked at. Pairs with the same of other threads: whoever
- * changes the slot after that look counts it anew, and whoever compared before it is told for by that look.
+ * Counts a number as told: given or free; before the slot is looked at. Whoever changes the slot after that look counts it anew, and for whoever
+ * compared before it that look tells.
  */
 static __always_inline void note_told(struct files_struct *files, __u32 fd, bool given)
 {
@@ -348,6 +348,7 @@ static __always_inline void note_told(struct files_struct *files, __u32 fd, bool
 
 	if (!told || word >= TOLD_WORDS)
 		return;
+	/* ORDER: full, both: before the look that follows. Pairs with the same, and with the comparison, of other threads. */
 	if (given)
 		__sync_fetch_and_or(&told->open[word], 1ULL << (fd & 63));
 	else

@@ -237,7 +237,7 @@ impl Descriptors {
             _ => self.tasks.get(&tid).map(|task| (task.table, None)),
         };
         if let (Some((from, parent)), true) = (source, told.change != TaskChange::Seen) {
-            if from != table && !self.tables.get(&table).is_some_and(|table| table.tasks > 0) {
+            if from != table && self.tables.get(&table).is_none_or(|table| table.tasks == 0) {
                 let copied = self.tables.get(&from).map(|from| from.slots.clone()).unwrap_or_default();
                 let new = self.tables.entry(table).or_default();
                 new.copied = copied;
