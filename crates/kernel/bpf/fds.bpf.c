@@ -336,6 +336,15 @@ static __noinline int tell_file(struct task_struct *task, __u32 fd, __u32 which,
 	return file != NULL;
 }
 
+/* A word, or NULL. The compiler is kept from taking away the mask, which Linux 6.1's verifier needs behind the comparison. */
+static __always_inline __u64 *told_word(struct told *told, __u32 number)
+{
+	if (number >= TOLD_WORDS)
+		return NULL;
+	barrier_var(number);
+	return &told->open[number & (TOLD_WORDS - 1)];
+}
+
 /*
  * Counts a number as told: given or free; before the slot is looked at. Whoever changes the slot after that look counts it anew, and for whoever
  * compared before it that look tells.
@@ -344,15 +353,15 @@ static __always_inline void note_told(struct files_struct *files, __u32 fd, bool
 {
 	__u64 table = (__u64)files;
 	struct told *told = bpf_map_lookup_elem(&told_numbers, &table);
-	__u32 word = fd / 64;
+	__u64 *word = told ? told_word(told, fd / 64) : NULL;
 
-	if (!told || word >= TOLD_WORDS)
+	if (!word)
 		return;
 	/* ORDER: full, both: before the look that follows. Pairs with the same, and with the comparison, of other threads. */
 	if (given)
-		__sync_fetch_and_or(&told->open[word], 1ULL << (fd & 63));
+		__sync_fetch_and_or(word, 1ULL << (fd & 63));
 	else
-		__sync_fetch_and_and(&told->open[word], ~(1ULL << (fd & 63)));
+		__sync_fetch_and_and(word, ~(1ULL << (fd & 63)));
 }
 
 struct settling {
@@ -439,9 +448,8 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	__u32 number = chunks->from + (__u32)index, flags = chunks->flags;
 	struct rts_fds_chunk_none *none;
 	struct rts_fds_chunk *chunk;
-	struct told *told = chunks->told;
 	struct fdtable *fdt;
-	__u64 open;
+	__u64 open, *word;
 
 	if (number > chunks->to || number >= chunks->end)
 		return 1;
@@ -454,13 +462,11 @@ static long tell_chunk(__u64 index, struct chunks *chunks)
 	 * Of a new table all are copies, whose files are known. Where a range was closed, what is open now is new, and is told by a comparison.
 	 * ORDER: full, before the look; as in note_told().
 	 */
-	if (number < TOLD_WORDS) {
-		if (chunks->flags & RTS_FDS_FIRST)
-			told->open[number & (TOLD_WORDS - 1)] = open;
-		else
-			__sync_fetch_and_and(&told->open[number & (TOLD_WORDS - 1)],
-					     chunks->flags & RTS_FDS_SCANNED ? open : 0);
-	}
+	word = told_word(chunks->told, number);
+	if (word && chunks->flags & RTS_FDS_FIRST)
+		*word = open;
+	else if (word)
+		__sync_fetch_and_and(word, chunks->flags & RTS_FDS_SCANNED ? open : 0);
 	if (!open) {
 		none = RESERVE(struct rts_fds_chunk_none, RTS_FDS_CHUNK_NONE);
 		if (!none)
