@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Turns `kernel_abi.h`, with `kernel_trackers.h`, and the programs' `abi.h` into Rust, and tells the crates that build eBPF where the header is (`DEP_RTSCOPE_ABI_INCLUDE`).
+//! Turns `kernel_abi.h`, with `kernel_trackers.h`, `kernel_fds.h` and the programs' `abi.h` into Rust, and tells the crates that build eBPF where the header is (`DEP_RTSCOPE_ABI_INCLUDE`).
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ fn main() {
     println!("cargo:include={}", here.display());
     println!("cargo:rerun-if-changed={}", here.join("kernel_trackers.h").display());
     translate(&here.join("kernel_abi.h"), "kernel_(abi|trackers).h", "kernel_abi.rs");
+    translate(&here.join("kernel_fds.h"), "kernel_fds.h", "kernel_fds.rs");
     translate(&here.join("../../include/rtscope/abi.h"), "abi.h", "program_abi.rs");
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compiles the eBPF programs into one object, which the library carries inside. libbpf's headers are those of the libbpf
+//! Compiles the eBPF programs into two objects, which the library carries inside. libbpf's headers are those of the libbpf
 //! that is linked (crate libbpf-sys), so the two always fit.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// In this order: the name that Debian gives the version we need, then whatever `clang` is.
@@ -12,7 +12,6 @@ const COMPILERS: [&str; 2] = ["clang-19", "clang"];
 fn main() {
     let here = PathBuf::from(var("CARGO_MANIFEST_DIR"));
     let sources = here.join("bpf");
-    let object = PathBuf::from(var("OUT_DIR")).join("rtscope.bpf.o");
     let arch = match var("CARGO_CFG_TARGET_ARCH").as_str() {
         "x86_64" => "x86",
         "aarch64" => "arm64",
@@ -23,7 +22,17 @@ fn main() {
     let compiler = env::var("RTSCOPE_CLANG").unwrap_or_else(|_| {
         COMPILERS.into_iter().find(|name| works(name)).unwrap_or(COMPILERS[0]).to_string()
     });
-    let status = Command::new(&compiler)
+    // Descriptors are followed by programs of their own: nobody else loads them.
+    for (name, variable) in [("rtscope", "RTSCOPE_BPF_OBJECT"), ("fds", "RTSCOPE_FDS_OBJECT")] {
+        let object = PathBuf::from(var("OUT_DIR")).join(format!("{name}.bpf.o"));
+        compile(&compiler, arch, &sources.join(format!("{name}.bpf.c")), &object);
+        println!("cargo:rustc-env={variable}={}", object.display());
+    }
+}
+
+fn compile(compiler: &str, arch: &str, source: &Path, object: &Path) {
+    let sources = source.parent().expect("it is in a directory");
+    let status = Command::new(compiler)
         .args([
             "-g",
             "-O2",
@@ -40,13 +49,12 @@ fn main() {
         .arg(format!("-I{}", var("DEP_BPF_INCLUDE")))
         .arg(format!("-I{}", sources.display()))
         .arg("-c")
-        .arg(sources.join("rtscope.bpf.c"))
+        .arg(source)
         .arg("-o")
-        .arg(&object)
+        .arg(object)
         .status()
         .unwrap_or_else(|error| panic!("cannot run {compiler}: {error} (./x setup installs it)"));
     assert!(status.success(), "{compiler} could not compile the eBPF programs");
-    println!("cargo:rustc-env=RTSCOPE_BPF_OBJECT={}", object.display());
 }
 
 fn works(compiler: &str) -> bool {

@@ -25,6 +25,12 @@ pub const RTS_NEVER: u64 = u64::MAX;
 
 include!(concat!(env!("OUT_DIR"), "/kernel_abi.rs"));
 
+/// What the eBPF programs that follow file descriptors tell: `kernel_fds.h`.
+pub mod fds {
+    use super::{rts_u8, rts_u16, rts_u32, rts_u64};
+    include!(concat!(env!("OUT_DIR"), "/kernel_fds.rs"));
+}
+
 /// The memory that instrumented programs share with the collector: `include/rtscope/abi.h`.
 pub mod program {
     include!(concat!(env!("OUT_DIR"), "/program_abi.rs"));

@@ -12,6 +12,7 @@
 //! - [`stat`]: what did tasks, interrupts and system calls of a whole trace do? These are incremental ([`analysis`]).
 //! - [`pairing`]: which two events belong together? The same matcher for traces and for events that have just come.
 //! - [`keyed`], [`heat`]: the same by task, device or call, and over time.
+//! - [`descriptors`]: which file descriptors are open, how, by whom and since when?
 //! - [`change`]: has a distribution become another one, and for better or worse?
 //! - [`histogram`]: what do the counts of the tracker say of the distribution?
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@
 pub mod analysis;
 pub mod chain;
 pub mod change;
+pub mod descriptors;
 pub mod explain;
 pub mod gap;
 pub mod heat;

@@ -3,6 +3,7 @@
 
 use crate::convert::ConvertOptions;
 use crate::exit::{Failure, help};
+use crate::fds::options::FdsOptions;
 use crate::hardware::options::HardwareOptions;
 use crate::hist::options::HistOptions;
 use crate::impact::options::ImpactOptions;
@@ -66,6 +67,9 @@ pub enum Command {
     /// Count how long input and output take, by class, and say when that changes
     #[command(after_help = crate::io_profile::options::EXAMPLES)]
     IoProfile(Box<ProfileOptions>),
+    /// Follow file descriptors: which are open, who opened them, when and how
+    #[command(after_help = crate::fds::options::EXAMPLES)]
+    Fds(Box<FdsOptions>),
     /// List instrumented programs, or the tracepoints of the kernel, with their fields
     #[command(after_help = crate::list::options::EXAMPLES)]
     List(ListOptions),

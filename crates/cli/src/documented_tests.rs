@@ -11,6 +11,7 @@ fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> = how_to.map(|entry| entry.expect("it can be read").path()).collect();
     let others = [
         "README.md",
+        "docs/fds.md",
         "docs/hardware.md",
         "docs/programs.md",
         "docs/shielding.md",

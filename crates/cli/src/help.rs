@@ -11,7 +11,7 @@ use std::fmt::Write;
 
 /// What commands are for, and their names. Each command is in one group.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Find late responses", &["watch", "hist", "top", "io-profile", "state", "explain"]),
+    ("Find late responses", &["watch", "hist", "top", "io-profile", "state", "fds", "explain"]),
     ("Record and read", &["record", "snapshot", "print", "stat", "convert", "list", "hardware"]),
     ("Measure", &["npt", "impact"]),
     ("Protect", &["shield"]),

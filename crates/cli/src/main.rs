@@ -10,6 +10,7 @@ mod convert;
 mod documented_tests;
 mod exit;
 mod explain;
+mod fds;
 mod following;
 mod generate;
 mod hardware;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Hist(options) => hist::run(*options),
         Command::Top(options) => top::run(*options),
         Command::IoProfile(options) => io_profile::run(*options),
+        Command::Fds(options) => fds::run(*options),
         Command::List(options) => list::run(&options),
         Command::Record(options) => record::run(&options),
         Command::Snapshot(options) => snapshot::run(&options),

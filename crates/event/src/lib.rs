@@ -11,6 +11,7 @@ mod block;
 pub mod called;
 mod chain;
 mod count;
+mod descriptors;
 mod event_names;
 mod event_span;
 pub mod exact;
@@ -38,6 +39,10 @@ pub use chain::{
     SystemCall,
 };
 pub use count::{count_text, counted};
+pub use descriptors::{
+    CHUNK_SLOTS, DescriptorChange, DescriptorLosses, DescriptorRecord, Discovery, FileDescription,
+    OpenFileId, SlotChunk, SlotState, TableId, TaskChange, TaskTable,
+};
 pub use event_names::{EventName, is_event_named, is_known_event, nearest};
 pub use event_span::{EventSpan, FieldNumber, FieldValue, SpanEvent};
 pub use glob::{Glob, GlobError};

@@ -2,6 +2,7 @@
 //! What rtscope needs of the kernel and of its privileges: found or not, how it was probed, what is lost without it, and
 //! how to get it. Features are probed, never kernel versions. The sentence made here is the one every command prints.
 
+use crate::descriptors::IO_URING_COMPLETE;
 use crate::ebpf::{
     EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, Target, TrackerConfig,
 };
@@ -179,7 +180,8 @@ impl Tracepoints {
         let has = |name: &str| {
             types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
         };
-        let names = PROGRAMS.iter().map(|spec| spec.tracepoint).chain([BLOCK_START, NEED_RESCHED]);
+        let names =
+            PROGRAMS.iter().map(|spec| spec.tracepoint).chain([BLOCK_START, NEED_RESCHED, IO_URING_COMPLETE]);
         Tracepoints { names: names.filter(|name| has(name)).map(str::to_string).collect() }
     }
 

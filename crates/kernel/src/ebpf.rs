@@ -584,7 +584,7 @@ fn monotonic_ns() -> MonotonicNs {
     MonotonicNs(now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs())
 }
 
-fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {
+pub(crate) fn bpf(doing: &str, error: libbpf_rs::Error, log: &str) -> Error {
     Error::Bpf { doing: doing.to_string(), error, log: log.to_string() }
 }
 
@@ -696,7 +696,12 @@ fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     Ok(values)
 }
 
-fn map_memory(object: &Object, name: &str, bytes: usize, writable: bool) -> Result<SharedMemory, Error> {
+pub(crate) fn map_memory(
+    object: &Object,
+    name: &str,
+    bytes: usize,
+    writable: bool,
+) -> Result<SharedMemory, Error> {
     let io = |error| Error::Io { doing: format!("mapping the eBPF map {name}"), error };
     let map = object
         .maps()

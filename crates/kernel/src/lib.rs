@@ -11,6 +11,7 @@
 //! An ftrace instance is a directory, which stays when its process is killed: the next run removes it.
 
 pub mod caps;
+mod descriptors;
 mod ebpf;
 mod expiry;
 pub mod io_calls;
@@ -24,6 +25,7 @@ mod tasks;
 pub mod tracefs;
 mod waits;
 
+pub use descriptors::{DescriptorPrograms, DescriptorSettings};
 pub use ebpf::{
     CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals,
     OriginFilter, PairSide, PairTable, RaisedLimits, RecorderConfig, ResponseConfig, SnapshotConfig,

@@ -18,6 +18,7 @@ pub mod cpu_recorder;
 pub mod devices;
 pub mod fail_if;
 mod failure;
+pub mod fds;
 pub mod hardware;
 pub mod hist;
 pub mod io_profile;

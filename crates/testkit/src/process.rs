@@ -6,7 +6,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -115,6 +115,12 @@ impl Workload {
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Writes to its input.
+    pub fn tell(&mut self, bytes: &[u8]) -> Result<()> {
+        let input = self.child.stdin.as_mut().context("its input is a pipe")?;
+        input.write_all(bytes).and_then(|()| input.flush()).with_context(|| self.name.clone())
     }
 
     /// Asks the program to stop by closing its input, and collects what it prints.

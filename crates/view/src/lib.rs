@@ -10,6 +10,7 @@ mod call;
 mod caps;
 mod event;
 mod explanation;
+mod fds;
 pub mod hardware;
 mod hist;
 pub mod impact;
@@ -42,6 +43,7 @@ pub use event::{
     PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
+pub use fds::{FDS_SCHEMA, fds_json, fds_text};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
 pub use integers::with_strings;
 pub use io_profile::{

@@ -382,6 +382,7 @@ fn root_what_needs_privilege_is_printed_as_the_page_says() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| folder.path().join(name).to_str().expect("plain").to_string();
     assert_prints(&["list", "-k", "sched:*", "irq:*", "--json"], &[schema::LIST]);
+    assert_prints(&["fds", "--json", "--", "sh", "-c", "exec 7</etc/passwd"], &[schema::FDS]);
     let record = ["record", "--json", "-k", "sched:*", "--duration", "100ms", "-o", &path("trace")];
     assert_prints(&record, &[schema::RECORD]);
     assert_prints(&["stat", &path("trace"), "--json"], &[rtscope_view::STAT_SCHEMA]);

@@ -6,6 +6,7 @@
 
 mod command;
 mod convert;
+mod fds;
 mod hardware;
 mod hist;
 mod impact;

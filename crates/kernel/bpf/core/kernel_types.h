@@ -29,6 +29,8 @@ enum bpf_map_type_used {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29
 };
 #define BPF_F_NO_PREALLOC (1U << 0)
@@ -57,25 +59,70 @@ struct css_set {
 
 struct super_block {
 	__u32 s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
 	unsigned short i_mode;
 	__u32 i_rdev;
+	unsigned long i_ino;
+	__u32 i_generation;
 	struct super_block *i_sb;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct hlist_bl_node {
+	struct hlist_bl_node *next, **pprev;
+};
+
+struct dentry {
+	struct hlist_bl_node d_hash;
+	struct dentry *d_parent;
+	struct qstr d_name;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
 };
 
 struct file {
 	struct inode *f_inode;
+	const void *f_op;
+	unsigned int f_flags;
+	struct path f_path;
 };
 
 struct fdtable {
 	unsigned int max_fds;
 	struct file **fd;
+	unsigned long *close_on_exec;
+	unsigned long *open_fds;
 };
 
 struct files_struct {
 	struct fdtable *fdt;
+};
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
 };
 
 struct task_struct {
@@ -91,6 +138,9 @@ struct task_struct {
 	unsigned int policy;
 	unsigned short migration_disabled;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	struct signal_struct *signal;
+	__u64 start_time;
 	struct files_struct *files;
 	struct css_set *cgroups;
 	char comm[16];
@@ -104,6 +154,7 @@ struct rq {
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di, si, dx, r10, r8, r9, orig_ax;
+	unsigned long bx, cx; /* of 32-bit programs */
 };
 #else
 struct user_pt_regs {
@@ -111,6 +162,7 @@ struct user_pt_regs {
 };
 struct pt_regs {
 	struct user_pt_regs user_regs;
+	__u64 orig_x0;
 	int syscallno;
 };
 #endif
@@ -170,6 +222,33 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct io_cqe {
+	__s32 res;
+};
+
+struct io_cmd_data {
+	struct file *file;
+};
+
+/* A request of io_uring. */
+struct io_kiocb {
+	struct io_cmd_data cmd;
+	__u8 opcode;
+	struct io_cqe cqe;
+};
+
+/* One to close: its command. */
+struct io_close {
+	int fd;
 };
 
 #pragma clang attribute pop
