@@ -20,6 +20,7 @@ pub mod analysis;
 pub mod chain;
 pub mod change;
 pub mod explain;
+pub mod flame;
 pub mod gap;
 pub mod heat;
 pub mod histogram;

@@ -395,6 +395,7 @@ pub(crate) mod tests {
             lock: None,
             block: None,
             section: None,
+            stacks: None,
         }
     }
 

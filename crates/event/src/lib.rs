@@ -25,6 +25,7 @@ mod recording_source;
 mod schema;
 mod section;
 mod source;
+mod stack;
 mod switches;
 mod table;
 mod tracker;
@@ -54,6 +55,9 @@ pub use schema::{
 };
 pub use section::Section;
 pub use source::{Item, Lost, TraceSource};
+pub use stack::{
+    CopyEnd, Function, Incomplete, LateStacks, StackCopies, StackCopy, StackFrame, StackMissing, TaskStack,
+};
 pub use switches::SwitchSequence;
 pub use table::{
     ClassLayout, EventKind, FoundNames, KernelView, NameLookup, ParseEventError, ProgramSpec, TraceField,

@@ -27,7 +27,7 @@ mod waits;
 pub use ebpf::{
     CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals,
     OriginFilter, PairSide, PairTable, RaisedLimits, RecorderConfig, ResponseConfig, SnapshotConfig,
-    StreamConfig, Target, TracepointPair, TrackerConfig,
+    StackConfig, StreamConfig, Target, TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

@@ -7,6 +7,8 @@
 
 /// `rtscope caps --json`.
 pub const CAPS: &str = crate::CAPS_SCHEMA;
+/// `rtscope explain --flame FILE --json`.
+pub const FLAME: &str = crate::FLAME_SCHEMA;
 /// `rtscope hardware --json`.
 pub const HARDWARE: &str = crate::hardware::SCHEMA;
 /// `rtscope hardware decode --json`.
@@ -55,9 +57,10 @@ pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 pub const WATCH: &str = crate::SCHEMA;
 
 /// All of them.
-pub const ALL: [&str; 30] = [
+pub const ALL: [&str; 31] = [
     CAPS,
     crate::EVENT_SCHEMA,
+    FLAME,
     HARDWARE,
     HARDWARE_DECODE,
     HIST,

@@ -45,9 +45,11 @@ struct {
 /* What a program knows of the moment it runs in. */
 struct here {
 	__u32 cpu;
-	__u64 now_ns; /* 0: not read yet; see now() */
-	bool alone;   /* interrupts are off for sure: see advance() */
-	__u32 about;  /* config.while_ns: the tid of the task that it is about, beside the current one; 0: none */
+	__u32 stack;	   /* a copy that was claimed for what happens here; 0: none */
+	__u64 now_ns;	   /* 0: not read yet; see now() */
+	bool alone;	   /* interrupts are off for sure: see advance() */
+	__u32 about;	   /* config.while_ns: the tid of the task that it is about, beside the current one; 0: none */
+	__u32 waker_stack; /* of what ends here: rts_interval.waker_stack */
 	struct rts_cpu_control *control;
 };
 
@@ -91,6 +93,8 @@ static __always_inline bool enter(struct here *here)
 	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
 	here->now_ns = config.record ? bpf_ktime_get_ns() : 0;
 	here->alone = false;
+	here->stack = 0;
+	here->waker_stack = 0;
 	if (config.while_ns)
 		here->about = 0;
 	return here->control != NULL;

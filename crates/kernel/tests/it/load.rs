@@ -28,6 +28,7 @@ fn config() -> EbpfConfig {
                 sources: Vec::new(),
             }),
         }],
+        stacks: None,
         only: Vec::new(),
     }
 }
