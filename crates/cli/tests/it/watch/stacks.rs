@@ -220,7 +220,7 @@ fn told_functions(stack: &TaskStack, running: &Running) -> Vec<String> {
 
 // NEEDS: verifier
 #[test]
-fn root_a_stack_is_whole_on_each_kernel() {
+fn root_a_stack_is_whole_wherever_its_programs_are_loaded() {
     let file = program("rtscope-stacks").expect("it is built");
     let queue = ["stands_in_the_queue", "stands_in_the_queue", "stands_in_the_queue", "main"];
     for (tracker, argument, innermost) in
