@@ -31,7 +31,7 @@ typedef int rts_s32;
 typedef unsigned long long rts_u64;
 typedef long long rts_s64;
 
-#define RTS_ABI_VERSION 12
+#define RTS_ABI_VERSION 13
 
 #define RTS_COMM_LEN 16
 #define RTS_FILENAME_LEN 64
@@ -474,6 +474,10 @@ struct rts_config {
 	struct rts_pair_side pair[2];
 	/* By system call number: enum rts_call_file, where an instance counts by device; else 0. */
 	rts_u8 call_files[RTS_SYSCALLS];
+	/* By enum rts_tracker: from which time on what it follows has stacks: the shortest limit of its instances. 0: never. */
+	rts_u64 stacks_ns[RTS_TRACKERS_MAX];
+	rts_u32 stack_bytes; /* of a user's stack that are copied: a multiple of RTS_STACK_PAGE, at most RTS_STACK_BYTES */
+	rts_u32 pad3;
 };
 
 /* ---- statistics, one per CPU and instance --------------------------------------------------------------------- */
@@ -612,7 +616,8 @@ RTS_ASSERT_SIZE(struct rts_other_origin, 16);
 RTS_ASSERT_SIZE(struct rts_chain, 256);
 RTS_ASSERT_SIZE(struct rts_pair_side, 16);
 RTS_ASSERT_SIZE(struct rts_pair, 200);
-RTS_ASSERT_SIZE(struct rts_late, 664);
+RTS_ASSERT_SIZE(struct rts_late, 672);
+RTS_ASSERT_SIZE(struct rts_stack, 66112);
 RTS_ASSERT_SIZE(struct rts_interval, 352);
 RTS_ASSERT_SIZE(struct rts_request, 368);
 RTS_ASSERT_SIZE(struct rts_late_response, 64);

@@ -196,6 +196,8 @@ struct rts_late {
 	rts_u8 tracker;	 /* enum rts_tracker */
 	rts_u8 instance; /* index into config.instances */
 	rts_u8 pad;
+	/* The copies of its task's stack and of its last waker's: struct rts_stack.id. 0: none was taken. */
+	rts_u32 stack, waker_stack;
 	char comm[RTS_COMM_LEN];
 	/*
 	 * As in struct rts_interval or rts_request, and what the call, the lock or the device returned. Of RTS_TRACKER_PREEMPTOFF and RTS_TRACKER_IRQOFF
@@ -206,6 +208,49 @@ struct rts_late {
 	struct rts_chain chain;
 	/* Of RTS_TRACKER_PAIR: both events, as far as rts_pair_side.bytes says. Of others what was there before. */
 	rts_u8 records[2][RTS_PAIR_BYTES];
+};
+
+/* ---- stacks ------------------------------------------------------------------------------------------------------ */
+
+/* Copies of stacks that user space has not read yet, a power of two. */
+#define RTS_STACKS 64
+/* Of a user's stack, at most; a multiple of the page size that is taken for granted here. */
+#define RTS_STACK_BYTES 65536
+#define RTS_STACK_PAGE 4096
+#define RTS_STACK_FRAMES 32
+/* General registers as DWARF numbers them, then the program counter: 17 on x86-64; 31, the stack pointer and the program counter on arm64. */
+#define RTS_STACK_REGS 33
+
+enum rts_stack_state {
+	RTS_STACK_FREE = 0,
+	RTS_STACK_CLAIMED = 1, /* being written, or about to be */
+	RTS_STACK_FULL = 2,    /* user space reads it, and frees it */
+};
+
+/* Why a copy of a user's stack ends where it does. */
+enum rts_stack_end {
+	RTS_STACK_NOT_TAKEN =
+		0, /* the rest of the copy is not there: a thread of the kernel, or it has no memory any more */
+	RTS_STACK_LIMIT = 1,  /* as much as was asked for */
+	RTS_STACK_ABSENT = 2, /* the next page is not in memory, or not there: most often the stack's end */
+	RTS_STACK_COMPAT = 3, /* a 32-bit program: only its registers */
+};
+
+/* What is needed to find out where a task is: its registers in user mode and its stack, copied while it was current; and the kernel's part. */
+struct rts_stack {
+	rts_u32 state; /* enum rts_stack_state; RTS_STACK_FULL is stored last */
+	rts_u32 id;    /* from 1 */
+	rts_u64 time_ns;
+	rts_u32 tid, pid;
+	rts_u32 bytes; /* of memory that are valid; the first one is where the stack pointer points */
+	rts_u8 end;    /* enum rts_stack_end */
+	rts_u8 frames; /* of kernel[] */
+	rts_u8 pad[2];
+	char comm[RTS_COMM_LEN];
+	rts_u64 regs[RTS_STACK_REGS];
+	rts_u64 kernel[RTS_STACK_FRAMES]; /* return addresses, innermost first; those of the tracepoint, too */
+	rts_u64 reserved;
+	rts_u8 memory[RTS_STACK_BYTES];
 };
 
 /* How far what a tracker of intervals follows is. EARLY: woken before it left its CPU, it seems. RUNNING: it ends on a CPU. */
@@ -236,7 +281,7 @@ struct rts_interval {
 	rts_u8 wait;   /* enum rts_wait_kind: for what it waits */
 	rts_u8 woken;  /* there was one since it came; it is told when the task has left, or come back */
 	rts_u8 pad;
-	rts_u32 pad2;
+	rts_u32 waker_stack; /* rts_stack.id: of its last waker, where it had waited beyond the limit by then; 0: none was taken */
 };
 
 enum rts_request_link {

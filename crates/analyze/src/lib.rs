@@ -22,6 +22,7 @@ pub mod chain;
 pub mod change;
 pub mod descriptors;
 pub mod explain;
+pub mod flame;
 pub mod gap;
 pub mod heat;
 pub mod histogram;

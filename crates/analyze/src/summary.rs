@@ -398,6 +398,7 @@ pub(crate) mod tests {
             lock: None,
             block: None,
             section: None,
+            stacks: None,
         }
     }
 

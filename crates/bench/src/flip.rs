@@ -34,6 +34,7 @@ fn config() -> Result<EbpfConfig> {
                 sources: Vec::new(),
             }),
         }],
+        stacks: None,
         only: Vec::new(),
     })
 }

@@ -60,8 +60,8 @@ fn samples(config: &EbpfConfig, rounds: usize) -> Result<Vec<f64>> {
 pub fn measure(cpu: usize, quick: bool) -> Result<Inside> {
     let _statistics = Statistics::on()?;
     let rounds = if quick { 3 } else { 15 };
-    let empty = EbpfConfig { recorder: None, trackers: Vec::new(), only: TWO_EMPTY.to_vec() };
-    let tracking = EbpfConfig { recorder: None, trackers: tracker()?, only: Vec::new() };
+    let empty = EbpfConfig { recorder: None, trackers: Vec::new(), stacks: None, only: TWO_EMPTY.to_vec() };
+    let tracking = EbpfConfig { recorder: None, trackers: tracker()?, stacks: None, only: Vec::new() };
     let (floor, quiet) = {
         let _pipe = Pipe::start(cpu)?;
         (Row::new("inside: empty program, absolute", samples(&empty, rounds)?), samples(&tracking, rounds)?)

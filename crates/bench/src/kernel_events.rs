@@ -16,6 +16,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let config = |only: [&'static str; 2], recorded| EbpfConfig {
         recorder: if recorded { recorder() } else { None },
         trackers: Vec::new(),
+        stacks: None,
         only: only.to_vec(),
     };
     let mut tools: Vec<Box<dyn Tool>> = vec![

@@ -15,7 +15,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
     // The tracker's configuration sizes the table.
     let config = |only: [&'static str; 2]| -> Result<EbpfConfig> {
-        Ok(EbpfConfig { recorder: None, trackers: tracker()?, only: only.to_vec() })
+        Ok(EbpfConfig { recorder: None, trackers: tracker()?, stacks: None, only: only.to_vec() })
     };
     let table = config(["bench_table_waking", "bench_table_switch"])?;
     let storage = config(["bench_storage_waking", "bench_storage_switch"])?;

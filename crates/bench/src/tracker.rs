@@ -25,9 +25,9 @@ const EMPTY: &str =
 /// Runs it.
 pub fn run(quick: bool) -> Result<Report> {
     let cpu = crate::pipe_cpu();
-    let tracker_only = EbpfConfig { recorder: None, trackers: tracker()?, only: Vec::new() };
-    let both = EbpfConfig { recorder: recorder(), trackers: tracker()?, only: Vec::new() };
-    let empty = EbpfConfig { recorder: None, trackers: Vec::new(), only: TWO_EMPTY.to_vec() };
+    let tracker_only = EbpfConfig { recorder: None, trackers: tracker()?, stacks: None, only: Vec::new() };
+    let both = EbpfConfig { recorder: recorder(), trackers: tracker()?, stacks: None, only: Vec::new() };
+    let empty = EbpfConfig { recorder: None, trackers: Vec::new(), stacks: None, only: TWO_EMPTY.to_vec() };
     let mut tools: Vec<Box<dyn Tool>> = vec![
         Box::new(Rtscope::new("empty programs", cpu, &empty)?),
         Box::new(Bpftrace::new("bpftrace, empty script", EMPTY)),

@@ -14,7 +14,7 @@ use crate::rtscope::{Rtscope, TWO_EMPTY};
 use crate::table::{Promise, Report, Row};
 use anyhow::Result;
 use rtscope_event::{Glob, Tracker};
-use rtscope_kernel::{EbpfConfig, Follows, Target, TrackerConfig};
+use rtscope_kernel::{EbpfConfig, Follows, StackConfig, Target, TrackerConfig};
 
 /// Empty programs where system calls begin and end.
 const CALLS_EMPTY: [&str; 2] = ["empty_sys_enter", "empty_sys_exit"];
@@ -56,6 +56,8 @@ tracepoint:irq:softirq_exit {
   if ($ns) { @run_ns = hist(nsecs - $ns); @all_ns = hist(nsecs - @raised[cpu, args->vec]); }
   delete(@begun[cpu, args->vec]);
 }";
+/// What a switch or a call may cost more, of which nothing is late, where what is late has stacks: a program on the way, and a look-up.
+const STACKS_NS: f64 = 40.0;
 /// How far apart samples are where interrupts are watched: the command's default.
 const SAMPLES_NS: u64 = 1_000_000;
 
@@ -63,6 +65,8 @@ const SAMPLES_NS: u64 = 1_000_000;
 struct Compared {
     tracker: Tracker,
     rows: [&'static str; 2],
+    /// The row of one instance with stacks of what is late; `None`: there are none.
+    stacks: Option<&'static str>,
     peer: Option<(&'static str, &'static str)>,
 }
 
@@ -86,11 +90,11 @@ fn config(tracker: Tracker, instances: usize, task: &str) -> Result<EbpfConfig> 
         })
     };
     let trackers = (0..instances).map(|_| one()).collect::<Result<_>>()?;
-    Ok(EbpfConfig { recorder: None, trackers, only: Vec::new() })
+    Ok(EbpfConfig { recorder: None, trackers, stacks: None, only: Vec::new() })
 }
 
 fn empty(only: &[&'static str]) -> EbpfConfig {
-    EbpfConfig { recorder: None, trackers: Vec::new(), only: only.to_vec() }
+    EbpfConfig { recorder: None, trackers: Vec::new(), stacks: None, only: only.to_vec() }
 }
 
 /// The costs of some trackers under one load, with what was promised.
@@ -107,18 +111,31 @@ fn compare(
         Box::new(Rtscope::new("empty programs", cpu, &empty(empty_programs))?),
         Box::new(Bpftrace::new("bpftrace, empty script", empty_script)),
     ];
-    for Compared { tracker, rows: [one, two], peer } in compared {
+    for Compared { tracker, rows: [one, two], stacks, peer } in compared {
         tools.push(Box::new(Rtscope::new(one, cpu, &config(*tracker, 1, task)?)?));
         tools.push(Box::new(Rtscope::new(two, cpu, &config(*tracker, 2, task)?)?));
+        if let Some(name) = stacks {
+            let with =
+                EbpfConfig { stacks: Some(StackConfig { bytes: 16 << 10 }), ..config(*tracker, 1, task)? };
+            tools.push(Box::new(Rtscope::new(name, cpu, &with)?));
+        }
         tools.extend(peer.map(|(name, script)| Box::new(Bpftrace::new(name, script)) as Box<dyn Tool>));
     }
     let found = measure(load, &mut tools, plan)?;
     let [empty, empty_script] = [1, 2].map(|index: usize| found[index].median());
     let mut medians = found.iter().skip(3).map(Row::median);
     let mut next = || medians.next().unwrap_or(f64::NAN);
-    for Compared { tracker, peer, .. } in compared {
+    for Compared { tracker, stacks, peer, .. } in compared {
         let (one, two) = (next(), next());
         let name = tracker.name();
+        if stacks.is_some() {
+            let with = next() - one;
+            promises.push(Promise::at_most(
+                &format!("{name}: what stacks of what is late add"),
+                with,
+                STACKS_NS,
+            ));
+        }
         if peer.is_none() {
             continue;
         }
@@ -149,19 +166,27 @@ pub fn run(quick: bool) -> Result<Report> {
         Compared {
             tracker: Tracker::Wakeup,
             rows: ["wakeup", "wakeup, two instances"],
+            stacks: None,
             peer: Some(("bpftrace, wakeup latency", WAKEUP)),
         },
         Compared {
             tracker: Tracker::Offcpu,
             rows: ["offcpu", "offcpu, two instances"],
+            stacks: Some("offcpu, with stacks"),
             peer: Some(("bpftrace, time off CPU", OFFCPU)),
         },
         Compared {
             tracker: Tracker::Preemptoff,
             rows: ["preemptoff", "preemptoff, two instances"],
+            stacks: None,
             peer: None,
         },
-        Compared { tracker: Tracker::Irqoff, rows: ["irqoff", "irqoff, two instances"], peer: None },
+        Compared {
+            tracker: Tracker::Irqoff,
+            rows: ["irqoff", "irqoff, two instances"],
+            stacks: None,
+            peer: None,
+        },
     ];
     {
         let pipe = Pipe::start(cpu)?;
@@ -172,6 +197,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let calls = [Compared {
         tracker: Tracker::Syscall,
         rows: ["syscall", "syscall, two instances"],
+        stacks: Some("syscall, with stacks"),
         peer: Some(("bpftrace, system calls", SYSCALL)),
     }];
     {
@@ -182,6 +208,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let softirqs = [Compared {
         tracker: Tracker::Softirq,
         rows: ["softirq", "softirq, two instances"],
+        stacks: None,
         peer: Some(("bpftrace, softirqs", SOFTIRQ)),
     }];
     let load = Calls::datagrams(cpu)?;

@@ -21,7 +21,7 @@ use rtscope_event::{End, OriginKind, WaitKind};
 use rtscope_session::command::CommandOutput;
 use rtscope_session::fail_if::FailIf;
 use rtscope_session::metrics::MetricsAddress;
-use rtscope_session::units::{Bytes, DurationNs, IntervalNs};
+use rtscope_session::units::{Bytes, DiskBytes, DurationNs, IntervalNs};
 use rtscope_session::watch::TrackerLimit;
 use rtscope_session::watch::actions::CommandWords;
 use std::ffi::OsString;
@@ -501,6 +501,12 @@ pub struct WatchOptions {
     /// they have ended
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<DurationNs>,
+    /// Do not take the stacks of what is late (of offcpu, syscall and lock: of the task, and of the one that woke it)
+    #[arg(long)]
+    pub no_stacks: bool,
+    /// How much of a program's stack is copied to find its functions, at most 64K
+    #[arg(long, value_name = "SIZE", default_value = "16K", conflicts_with = "no_stacks")]
+    pub stack_bytes: DiskBytes,
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,
@@ -600,11 +606,15 @@ impl JsonOutput {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = help!("Examples:\n  rtscope explain late/20261120T234107Z-1\n  rtscope explain late/20261120T234107Z-1 --json"))]
+#[command(after_help = help!("Examples:\n  rtscope explain late/20261120T234107Z-1\n  rtscope explain late/20261120T234107Z-1 --json\n  rtscope explain late/ --flame off-cpu.svg"))]
 pub struct ExplainOptions {
     /// The directory of a saved late response
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
+    /// Write a flame graph (SVG) instead: where late tasks were in their programs and in the kernel, by their time. DIR can also be a directory of saved late
+    /// responses, or what watch --json=FILE has written
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub flame: Option<PathBuf>,
     /// Print one JSON object per line (docs/json.md)
     #[arg(long)]
     pub json: bool,

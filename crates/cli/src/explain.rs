@@ -6,11 +6,16 @@ use crate::exit::Failure;
 use crate::output::result;
 use crate::watch::report::Report;
 use rtscope_analyze::explain::{Explainer, Explanation};
-use rtscope_session::watch::files;
+use rtscope_analyze::flame;
+use rtscope_session::watch::{files, saved};
 use rtscope_view::{Style, explanation_file};
+use std::path::Path;
 
 /// Reads, explains, prints.
 pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
+    if let Some(file) = &options.flame {
+        return draw(options, file);
+    }
     let (trigger, recording) = files::read(&options.dir, &Report::new(options.json, options.verbose)?)?;
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
@@ -22,6 +27,20 @@ pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
     for explanation in &explanations {
         let line = rtscope_view::explanation_json(explanation, None);
         result(&line.map_err(|error| Failure::doing("writing JSON", error))?);
+    }
+    Ok(())
+}
+
+/// Draws where late tasks were, and says where most of their time went.
+fn draw(options: &ExplainOptions, file: &Path) -> Result<(), Failure> {
+    let flame = flame::flame(&saved::late_in(&options.dir)?);
+    std::fs::write(file, rtscope_view::flame_svg(&flame))
+        .map_err(|error| Failure::doing(format!("writing {}", file.display()), error))?;
+    if options.json {
+        let line = rtscope_view::flame_json(&flame);
+        result(&line.map_err(|error| Failure::doing("writing JSON", error))?);
+    } else {
+        result(rtscope_view::flame_text(&flame).trim_end());
     }
     Ok(())
 }

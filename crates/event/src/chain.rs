@@ -2,8 +2,8 @@
 //! Response chains: from the interrupt or timer to the end of the response, in typed steps that add up.
 
 use crate::{
-    BlockRequest, Comm, CpuId, EventSpan, LockWait, MonotonicNs, Pid, Priority, Section, Tid, Tracker,
-    WaitKind,
+    BlockRequest, Comm, CpuId, EventSpan, LateStacks, LockWait, MonotonicNs, Pid, Priority, Section, Tid,
+    Tracker, WaitKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -464,6 +464,9 @@ pub struct LateResponse {
     /// The section, of the trackers `preemptoff` and `irqoff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<Box<Section>>,
+    /// Where its task and its last waker were, of the trackers `offcpu`, `syscall` and `lock` where that is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Box<LateStacks>>,
 }
 
 /// What has not ended after the timeout, while it is under way.

@@ -26,6 +26,7 @@ mod recording_source;
 mod schema;
 mod section;
 mod source;
+mod stack;
 mod switches;
 mod table;
 mod tracker;
@@ -59,6 +60,9 @@ pub use schema::{
 };
 pub use section::Section;
 pub use source::{Item, Lost, TraceSource};
+pub use stack::{
+    CopyEnd, Function, Incomplete, LateStacks, StackCopies, StackCopy, StackFrame, StackMissing, TaskStack,
+};
 pub use switches::SwitchSequence;
 pub use table::{
     ClassLayout, EventKind, FoundNames, KernelView, NameLookup, ParseEventError, ProgramSpec, TraceField,

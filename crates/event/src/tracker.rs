@@ -106,6 +106,12 @@ impl Tracker {
         matches!(self, Tracker::Wakeup | Tracker::Offcpu | Tracker::Syscall | Tracker::Lock)
     }
 
+    /// Whether what it reports can have stacks: of the task that waited, and of its waker.
+    #[must_use]
+    pub fn has_stacks(self) -> bool {
+        matches!(self, Tracker::Offcpu | Tracker::Syscall | Tracker::Lock)
+    }
+
     /// Whether what it follows can be seen while it is under way: it may hang.
     #[must_use]
     pub fn is_seen_pending(self) -> bool {

@@ -182,6 +182,7 @@ fn trigger() -> Vec<u8> {
         lock: None,
         block: None,
         section: None,
+        stacks: None,
     };
     let (from_ns, until_ns) = (MonotonicNs(START), MonotonicNs(START + 1000));
     let trigger = TriggerFile {

@@ -17,6 +17,7 @@
 #include "hooks/process.bpf.h"
 #include "hooks/samples.bpf.h"
 #include "hooks/sched.bpf.h"
+#include "hooks/stacks.bpf.h"
 #include "hooks/syscall.bpf.h"
 #include "hooks/timer.bpf.h"
 #include "hooks/workqueue.bpf.h"

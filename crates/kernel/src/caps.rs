@@ -6,7 +6,7 @@ use crate::descriptors::IO_URING_COMPLETE;
 use crate::ebpf::{
     EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, Target, TrackerConfig,
 };
-use crate::programs::{BLOCK_START, NEED_RESCHED, PROGRAMS};
+use crate::programs::{BLOCK_START, NEED_RESCHED, PROGRAMS, SCHED_EXIT};
 use crate::tracefs::{Instance, InstanceConfig, Tracefs};
 use libbpf_rs::{MapCore, MapHandle, MapType, PrintLevel, btf};
 use rtscope_event::End;
@@ -180,8 +180,12 @@ impl Tracepoints {
         let has = |name: &str| {
             types.type_by_name::<btf::types::Typedef<'_>>(&format!("btf_trace_{name}")).is_some()
         };
-        let names =
-            PROGRAMS.iter().map(|spec| spec.tracepoint).chain([BLOCK_START, NEED_RESCHED, IO_URING_COMPLETE]);
+        let names = PROGRAMS.iter().map(|spec| spec.tracepoint).chain([
+            BLOCK_START,
+            NEED_RESCHED,
+            SCHED_EXIT,
+            IO_URING_COMPLETE,
+        ]);
         Tracepoints { names: names.filter(|name| has(name)).map(str::to_string).collect() }
     }
 

@@ -12,13 +12,14 @@ mod limits;
 mod maps;
 mod pairs;
 mod samples;
+mod stacks;
 
 use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
     BLOCK_START, DUMP_TASKS, NEED_RESCHED, NMI_PROGRAM, PAIRS, PROGRAMS, ProgramSpec, RESCHED_ASKED,
-    RESCHED_WOKEN, SAMPLE, TEST_PROGRAM, is_for_benchmarks, is_for_blocks, is_for_calls, is_for_expiry,
-    is_for_locks, is_for_streams, is_for_tests,
+    RESCHED_WOKEN, SAMPLE, SCHED_EXIT, TASK_CAME, TASK_CAME_PROBED, TEST_PROGRAM, is_for_benchmarks,
+    is_for_blocks, is_for_calls, is_for_expiry, is_for_locks, is_for_streams, is_for_tests,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -46,8 +47,22 @@ pub struct EbpfConfig {
     pub recorder: Option<RecorderConfig>,
     /// What is followed, at most [`abi::RTS_INSTANCES`] at once.
     pub trackers: Vec<TrackerConfig>,
+    /// What is late in trackers of which that is of use ([`Tracker::has_stacks`]) has its stacks.
+    pub stacks: Option<StackConfig>,
     /// Load only these eBPF programs; empty: all that the recorder and the tracker need.
     pub only: Vec<&'static str>,
+}
+
+/// Copies of stacks of what is late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Bytes of a program's stack that are copied at most, up to [`StackConfig::MOST_BYTES`].
+    pub bytes: u32,
+}
+
+impl StackConfig {
+    /// What there is a place for.
+    pub const MOST_BYTES: u32 = abi::RTS_STACK_BYTES;
 }
 
 /// The flight recorder's memory and its trigger.
@@ -282,6 +297,8 @@ pub struct EbpfPrograms {
     sample_ns: u64,
     /// What the tracker `pair` is to be attached to.
     pair: Option<TracepointPair>,
+    /// Why times off a CPU have no stacks.
+    stacks_missing: Option<String>,
     /// At the end. Dropped last: it waits for the maps to be gone.
     pages: HeldPages,
 }
@@ -374,6 +391,7 @@ impl EbpfPrograms {
             started_ns: MonotonicNs(0),
             sample_ns: instances::sample_ns(&config.trackers),
             pair: pairs::of(&config.trackers)?.cloned(),
+            stacks_missing: None,
             pages: HeldPages::default(),
         })
     }
@@ -391,6 +409,13 @@ impl EbpfPrograms {
             }
             if name == SAMPLE {
                 self.links.extend(samples::attach(&program, self.sample_ns, &log)?);
+                continue;
+            }
+            if name == TASK_CAME_PROBED {
+                match stacks::attach(&program) {
+                    Ok(link) => self.links.push(link),
+                    Err(why) => self.stacks_missing = Some(why),
+                }
                 continue;
             }
             let link = pairs::attach(&program, &name, self.pair.as_ref())
@@ -607,6 +632,10 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
             }
             None if name == SAMPLE => tracks(Tracker::Irqoff),
             None if PAIRS.contains(&&*name) => tracks(Tracker::Pair),
+            None if name == TASK_CAME || name == TASK_CAME_PROBED => {
+                let is_wanted = config.stacks.is_some() && tracks(Tracker::Offcpu);
+                is_wanted && (name == TASK_CAME) == tracepoints.has(SCHED_EXIT)
+            }
             None if RESCHED_ASKED.contains(&&*name) => {
                 tracks(Tracker::Preemptoff) && tracepoints.has(NEED_RESCHED)
             }
@@ -692,6 +721,7 @@ fn rodata(config: &EbpfConfig) -> Result<abi::rts_config, Error> {
     }
     values.bank_shift = values.bank_size.trailing_zeros();
     values.sub_buffer_shift = (values.bank_size / u64::from(abi::RTS_SUB_BUFFERS)).trailing_zeros();
+    stacks::store(&mut values, config);
     store_trackers(&mut values, &config.trackers)?;
     Ok(values)
 }

@@ -29,7 +29,7 @@ pub use descriptors::{DescriptorPrograms, DescriptorSettings};
 pub use ebpf::{
     CellId, CountedBy, EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, Memory, OpenIntervals,
     OriginFilter, PairSide, PairTable, RaisedLimits, RecorderConfig, ResponseConfig, SnapshotConfig,
-    StreamConfig, Target, TracepointPair, TrackerConfig,
+    StackConfig, StreamConfig, Target, TracepointPair, TrackerConfig,
 };
 pub use expiry::TimerWatch;
 pub use irqs::{interrupts, irq_number};

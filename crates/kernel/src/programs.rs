@@ -81,6 +81,13 @@ pub(crate) const PAIRS: [&str; 2] = ["pair_ends", "pair_begins"];
 /// The eBPF program of the tracker `irqoff`, for the event `cpu-clock` of each CPU.
 pub(crate) const SAMPLE: &str = "irqoff_sample";
 
+/// The tracepoint that says that the task that was switched to is current (Linux 6.16).
+pub(crate) const SCHED_EXIT: &str = "sched_exit_tp";
+/// The eBPF program that copies stacks there, and the one that does where the kernel has no such tracepoint.
+pub(crate) const TASK_CAME: &str = "task_came";
+/// See [`TASK_CAME`].
+pub(crate) const TASK_CAME_PROBED: &str = "task_came_probed";
+
 /// Whether it is loaded only for a stream or a probe.
 pub(crate) fn is_for_streams(name: &str) -> bool {
     SYSCALLS.contains(&name) || name == PROBE_PREEMPTION

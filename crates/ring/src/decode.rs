@@ -6,8 +6,8 @@ use crate::{Frame, RawLateResponse};
 use rtscope_abi as abi;
 use rtscope_event::{
     BlockOperation, BlockRequest, CallArgument, Chain, Comm, CpuId, End, Event, EventKind, EventSpan,
-    FieldValue, LateResponse, LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin, Pid,
-    Priority, Section, SpanEvent, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
+    FieldValue, LateResponse, LateStacks, LockKind, LockWait, MonotonicNs, Origin, OriginKind, OtherOrigin,
+    Pid, Priority, Section, SpanEvent, StackCopies, Step, StepKind, SystemCall, Tid, Tracker, WaitKind,
 };
 use std::mem::{offset_of, size_of};
 
@@ -102,6 +102,7 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         lock: (tracker == Tracker::Lock).then(|| Box::new(lock_wait(&values, result))),
         block: (tracker == Tracker::Block).then(|| Box::new(block_request(&values, result))),
         section: tracker.is_of_sections().then(|| Box::new(section(&values, result))),
+        stacks: late_stacks(tracker, f),
         chain,
         events,
     })
@@ -160,6 +161,12 @@ fn section(values: &[u64; VALUES], resolution: Option<i64>) -> Section {
     }
 }
 
+/// Which copies it has; what is in them, whoever knows the programs can say.
+fn late_stacks(tracker: Tracker, f: Fields<'_>) -> Option<Box<LateStacks>> {
+    let copies = StackCopies { task: at!(u32, f, rts_late.stack), waker: at!(u32, f, rts_late.waker_stack) };
+    tracker.has_stacks().then(|| Box::new(LateStacks { copies, ..LateStacks::default() }))
+}
+
 /// An event of a pair. Its name and its fields, whoever knows the tracepoint can say: until then it has its record, in hex, as a field without a
 /// name.
 fn pair_event(tid: Tid, cpu: CpuId, time_ns: MonotonicNs, f: Fields<'_>, at: usize) -> SpanEvent {
@@ -201,6 +208,7 @@ pub fn pending_pair(words: &[u64], now: MonotonicNs) -> Option<LateResponse> {
         lock: None,
         block: None,
         section: None,
+        stacks: None,
     })
 }
 
@@ -252,6 +260,7 @@ pub fn pending(tracker: Tracker, words: &[u64], now: MonotonicNs) -> Option<Late
         lock,
         block: None,
         section: None,
+        stacks: None,
     })
 }
 
@@ -288,6 +297,7 @@ pub fn pending_request(words: &[u64], now: MonotonicNs) -> Option<LateResponse> 
         lock: None,
         block: Some(Box::new(block_request(&values(f, offset_of!(abi::rts_request, values)), None))),
         section: None,
+        stacks: None,
     })
 }
 

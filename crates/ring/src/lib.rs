@@ -23,6 +23,7 @@ mod late;
 mod model;
 mod record;
 mod shared;
+mod stacks;
 mod stream;
 mod syscall;
 
@@ -33,5 +34,6 @@ pub use expiry::{Expiry, TimerInterrupt};
 pub use late::{LateResponseRings, RawLateResponse};
 pub use record::{Slot, first_record};
 pub use shared::SharedMemory;
+pub use stacks::StackCopies;
 pub use stream::{CompleteRecords, StreamReader};
 pub use syscall::SyscallRecord;

@@ -53,6 +53,7 @@ impl CpuRecorder {
             EbpfConfig {
                 recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
                 trackers: Vec::new(),
+                stacks: None,
                 only: stream_programs(&programs, false),
             }
         };
@@ -70,6 +71,7 @@ impl CpuRecorder {
         let config = EbpfConfig {
             recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
             trackers: Vec::new(),
+            stacks: None,
             only: stream_programs(&programs, false),
         };
         CpuRecorder::of(EbpfPrograms::start(&config)?, &config)

@@ -108,6 +108,7 @@ impl BuiltIn {
         let config = EbpfConfig {
             recorder: Some(RecorderConfig { bank_bytes, snapshot: None, stream: None }),
             trackers: Vec::new(),
+            stacks: None,
             only: stream_programs(programs, false),
         };
         let programs = EbpfPrograms::start(&config)?;

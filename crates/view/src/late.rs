@@ -6,6 +6,7 @@ use crate::block::{block_label, status_label};
 use crate::call::{call_label, result_label};
 use crate::label::{clean, origin_label};
 use crate::lock::{ended_label, function, lock_label};
+use crate::stacks::stacks_text;
 use crate::style::Style;
 use crate::units::{counted, duration_text, share_text};
 use rtscope_analyze::share;
@@ -62,6 +63,14 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
         duration_text(late.response_ns()),
         duration_text(late.threshold_ns),
     )
+}
+
+/// The same, and below it where its task and its waker were, where that is known.
+#[must_use]
+pub fn late_text(late: &LateResponse, names: &Names, clock: Option<&WallClock>, style: Style) -> String {
+    let line = late_line(late, names, clock, style);
+    let below = late.stacks.as_deref().map_or(String::new(), |stacks| stacks_text(stacks, style));
+    format!("{line}\n{below}").trim_end().to_owned()
 }
 
 /// `LATE irq virtio1-req.0 (irq 36) on cpu 0: 312.0 us > 100 us, control/1234 was interrupted`.
@@ -325,6 +334,7 @@ mod tests {
             call: None,
             lock: None,
             block: None,
+            stacks: None,
             section: Some(Box::new(Section {
                 stack: stack.iter().map(|place| (*place).to_owned()).collect(),
                 resolution_ns,

@@ -11,6 +11,7 @@ mod caps;
 mod event;
 mod explanation;
 mod fds;
+mod flame;
 pub mod hardware;
 mod hist;
 pub mod impact;
@@ -28,6 +29,7 @@ mod record;
 mod recording;
 pub mod schema;
 pub mod shield;
+mod stacks;
 mod stat;
 mod state;
 mod style;
@@ -44,6 +46,7 @@ pub use event::{
 };
 pub use explanation::{explanation_text, loss_line};
 pub use fds::{FDS_SCHEMA, fds_json, fds_text};
+pub use flame::{FLAME_SCHEMA, flame_json, flame_svg, flame_text};
 pub use hist::{HIST_SCHEMA, heat_svg, hist_json, hist_text};
 pub use integers::with_strings;
 pub use io_profile::{
@@ -51,7 +54,7 @@ pub use io_profile::{
 };
 pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
-pub use late::{late_line, stuck_text};
+pub use late::{late_line, late_text, stuck_text};
 pub use record::{
     RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost, recorded_json, recorded_notes,
     recorded_text, snapshot_request_json,

@@ -229,7 +229,7 @@ fn length(log10_ns: f64) -> String {
     format!("{} {unit}", 10_f64.powf(log10_ns - below))
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

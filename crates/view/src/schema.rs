@@ -9,6 +9,8 @@
 pub const CAPS: &str = crate::CAPS_SCHEMA;
 /// `rtscope fds --json`.
 pub const FDS: &str = crate::FDS_SCHEMA;
+/// `rtscope explain --flame FILE --json`.
+pub const FLAME: &str = crate::FLAME_SCHEMA;
 /// `rtscope hardware --json`.
 pub const HARDWARE: &str = crate::hardware::SCHEMA;
 /// `rtscope hardware decode --json`.
@@ -57,10 +59,11 @@ pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 pub const WATCH: &str = crate::SCHEMA;
 
 /// All of them.
-pub const ALL: [&str; 31] = [
+pub const ALL: [&str; 32] = [
     CAPS,
     crate::EVENT_SCHEMA,
     FDS,
+    FLAME,
     HARDWARE,
     HARDWARE_DECODE,
     HIST,

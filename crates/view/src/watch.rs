@@ -2,6 +2,7 @@
 //! A watch while it goes on: its beginning, how much history there is, and snapshots; as text, and as the objects of `rtscope.watch/1`.
 
 use crate::json::SCHEMA;
+use crate::stacks::stacks_text;
 use crate::units::counted;
 use crate::{Style, clean, duration_text, explanation_text, loss_line};
 use rtscope_analyze::explain::Explanation;
@@ -188,6 +189,9 @@ pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation], sty
     for explanation in explanations {
         text.push('\n');
         text.push_str(&explanation_text(explanation, style));
+        if let Some(stacks) = &explanation.stacks {
+            text.push_str(&stacks_text(stacks, style));
+        }
     }
     text
 }

@@ -124,6 +124,7 @@ mod tests {
             lock: None,
             block: None,
             section: None,
+            stacks: None,
         }
     }
 

@@ -110,6 +110,7 @@ impl<'a> Explainer<'a> {
             lock: late.lock.clone(),
             block: late.block.clone(),
             section: late.section.clone(),
+            stacks: late.stacks.clone(),
             steps,
         }
     }
@@ -141,6 +142,7 @@ impl<'a> Explainer<'a> {
             lock: None,
             block: None,
             section: None,
+            stacks: None,
         }
     }
 

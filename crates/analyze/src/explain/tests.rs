@@ -641,6 +641,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
         lock: None,
         block: None,
         section: None,
+        stacks: None,
     };
     Explainer::new(recording).explain(&late)
 }

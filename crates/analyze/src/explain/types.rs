@@ -2,8 +2,8 @@
 //! What an explanation says. Written to files and read back, so every type is plain data.
 
 use rtscope_event::{
-    BlockRequest, Comm, CpuId, End, EventSpan, Irq, LockWait, Loss, MonotonicNs, OriginKind, Pid, Policy,
-    Priority, Section, StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
+    BlockRequest, Comm, CpuId, End, EventSpan, Irq, LateStacks, LockWait, Loss, MonotonicNs, OriginKind, Pid,
+    Policy, Priority, Section, StepKind, SystemCall, Tid, Tracker, VectorKind, WaitKind, softirq_name,
 };
 use serde::{Deserialize, Serialize};
 
@@ -448,6 +448,9 @@ pub struct Explanation {
     /// The section, of the trackers of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section: Option<Box<Section>>,
+    /// Where its task and its last waker were, of the trackers that have that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<Box<LateStacks>>,
 }
 
 impl Explanation {

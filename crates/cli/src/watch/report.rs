@@ -81,7 +81,7 @@ impl Observer for Report {
 
     fn late(&self, late: &LateResponse) {
         self.print(
-            || rtscope_view::late_line(late, &self.names, Some(&self.clock), self.style),
+            || rtscope_view::late_text(late, &self.names, Some(&self.clock), self.style),
             || rtscope_view::late_json(late, Some(&self.clock)),
         );
     }

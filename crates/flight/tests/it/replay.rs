@@ -36,6 +36,7 @@ fn session_config(name: Option<&str>, end: End) -> EbpfConfig {
                 sources: WaitKind::SOURCES.to_vec(),
             }),
         }],
+        stacks: None,
         only: Vec::new(),
     }
 }

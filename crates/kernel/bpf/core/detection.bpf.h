@@ -121,6 +121,9 @@ static __always_inline __u64 report(struct here *here, const struct rts_chain *c
 	late->tracker = ended->tracker;
 	late->instance = instance;
 	late->pad = 0;
+	/* Of other trackers that report in the same program it is not. */
+	late->stack = config.stacks_ns[ended->tracker & (RTS_TRACKERS_MAX - 1)] ? here->stack : 0;
+	late->waker_stack = config.stacks_ns[ended->tracker & (RTS_TRACKERS_MAX - 1)] ? here->waker_stack : 0;
 	if (ended->request)
 		__builtin_memcpy(late->comm, ended->request->comm, sizeof(late->comm));
 	else

@@ -150,15 +150,15 @@ struct rq {
 	struct task_struct *curr;
 };
 
-/* The registers of a system call, as each architecture hands over its arguments. */
+/* The registers with which a task came into the kernel: of a system call, its arguments among them. */
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-	unsigned long di, si, dx, r10, r8, r9, orig_ax;
-	unsigned long bx, cx; /* of 32-bit programs */
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, sp;
 };
 #else
 struct user_pt_regs {
 	__u64 regs[31];
+	__u64 sp, pc, pstate;
 };
 struct pt_regs {
 	struct user_pt_regs user_regs;
@@ -254,6 +254,9 @@ struct io_close {
 #pragma clang attribute pop
 
 #define TS_COMPAT 0x0002	  /* arch/x86/include/asm/thread_info.h: a 32-bit system call, with separate numbers */
+#define USER_CS 0x33		  /* arch/x86/include/asm/segment.h: __USER_CS, code of 64 bits */
+#define PSR_MODE32_BIT 0x10	  /* arch/arm64/include/uapi/asm/ptrace.h */
+#define PF_EXITING 0x00000004	  /* gives up what it has; unchanged since 2.6 */
 #define PF_FORKNOEXEC 0x00000040  /* forked, and no exec since; unchanged since 2.6 */
 #define PF_KTHREAD 0x00200000	  /* include/linux/sched.h, unchanged since 2.6.27 */
 #define PF_IO_WORKER 0x00000010	  /* since Linux 5.12; has no system call of its own */

@@ -92,7 +92,7 @@ int BPF_PROG(call_begins, struct pt_regs *regs, long number)
 	return 0;
 }
 
-static __always_inline void on_return(struct pt_regs *regs, long result)
+static __always_inline void on_return(void *ctx, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct rts_interval *interval;
@@ -105,13 +105,15 @@ static __always_inline void on_return(struct pt_regs *regs, long result)
 	if (interval && result >= 0)
 		note_device(interval, syscall_number(regs), RTS_CALL_FILE_RETURNED, result);
 	syscall_on_exit(&here, &slot, task, syscall_number(regs), result);
+	if (config.stack_bytes && here.stack)
+		fill_stack(ctx, here.stack);
 }
 
 SEC("tp_btf/sys_exit")
 int BPF_PROG(call_returns, struct pt_regs *regs, long result)
 {
 	stay_here();
-	on_return(regs, result);
+	on_return(ctx, regs, result);
 	may_go();
 	return 0;
 }

@@ -53,8 +53,11 @@ int BPF_PROG(lock_wait_ends, void *lock, int result)
 	struct here here;
 	struct slot slot;
 
-	if (enter_contention(task, &slot, &here))
-		lock_on_end(&here, &slot, task, (__u64)lock, result);
+	if (!enter_contention(task, &slot, &here))
+		return 0;
+	lock_on_end(&here, &slot, task, (__u64)lock, result);
+	if (config.stack_bytes && here.stack)
+		fill_stack(ctx, here.stack);
 	return 0;
 }
 

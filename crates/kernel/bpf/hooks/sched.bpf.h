@@ -113,6 +113,8 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	       });
 	if (config.track)
 		track_switch(&here, preempt, prev, next, prev_state, waits);
+	if (config.stack_bytes && here.stack)
+		stack_is_due(here.cpu, here.stack);
 	preemptoff_on_switch(ctx, &here, prev, next);
 	return 0;
 }
@@ -144,6 +146,8 @@ int BPF_PROG(sched_waking, struct task_struct *p)
 	RECORD_WAKING(&here, RTS_SCHED_WAKING, p, task_cpu(p), wait);
 	if (config.track)
 		track_waking(&here, p, wait);
+	if (config.stack_bytes && here.stack)
+		fill_stack(ctx, here.stack);
 	return 0;
 }
 

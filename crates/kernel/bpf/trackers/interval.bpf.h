@@ -10,6 +10,7 @@
 #define RTSCOPE_TRACKERS_INTERVAL_BPF_H
 
 #include "core/detection.bpf.h"
+#include "core/stacks.bpf.h"
 #include "trackers/response/context.bpf.h"
 
 struct {
@@ -61,6 +62,36 @@ static __always_inline void begin_with_waker(struct here *here, struct cpu_state
 		begin(chain, RTS_ORIGIN_TASK, waker_of(state), here->cpu, now(here));
 }
 
+/* Whether what has taken until now is to have stacks: it is beyond the limit. */
+static __always_inline bool has_stacks(struct here *here, const struct rts_interval *interval, __u32 tracker)
+{
+	__u64 limit_ns = config.stacks_ns[tracker & (RTS_TRACKERS_MAX - 1)];
+
+	return limit_ns && now(here) - interval->chain.origin_ns > limit_ns;
+}
+
+/* What ends here has its task's stack and that of its last waker, if it is late; the hook has the first one filled. */
+static __always_inline void claim_stacks(struct here *here, const struct rts_interval *interval, __u32 tracker)
+{
+	if (!has_stacks(here, interval, tracker))
+		return;
+	here->waker_stack = interval->waker_stack;
+	here->stack = claim_stack();
+}
+
+/* Its waker runs here: the hook has its stack filled. That of an interrupt is not the waker's. */
+static __always_inline void claim_waker_stack(struct here *here, struct cpu_state *state, struct rts_interval *interval,
+					      __u32 tracker)
+{
+	interval->waker_stack = 0;
+	if (!has_stacks(here, interval, tracker) || !waker_of(state))
+		return;
+	/* Several trackers follow the same task. */
+	if (!here->stack)
+		here->stack = claim_stack();
+	interval->waker_stack = here->stack;
+}
+
 /* The wait is over: of this kind, ended by this task (0: an interrupt, or not seen). */
 static __always_inline void push_wait(struct here *here, struct rts_interval *interval, __u32 waker, __u64 until_ns)
 {
@@ -95,6 +126,7 @@ static __noinline int interval_woken(struct here *here, struct cpu_state *state,
 	} else if (interval->link == RTS_INTERVAL_WAITING || interval->link == RTS_INTERVAL_EARLY) {
 		push_wait(here, interval, waker_of(state), now(here));
 		interval->link = RTS_INTERVAL_WAKING;
+		claim_waker_stack(here, state, interval, tracker);
 	}
 	return 0;
 }

@@ -36,6 +36,7 @@ static __always_inline struct rts_interval *lock_on_begin(struct here *here, str
 	}
 	begin(&interval->chain, RTS_ORIGIN_LOCK, call, here->cpu, now(here));
 	interval->tid = slot->way->tid;
+	interval->waker_stack = 0;
 	interval->values[0] = lock;
 	interval->values[1] = flags;
 	interval->link = RTS_INTERVAL_RUNNING;
@@ -51,6 +52,7 @@ static __always_inline void lock_on_end(struct here *here, struct slot *slot, st
 	if (!interval || interval->link == RTS_INTERVAL_NONE || interval->values[0] != lock)
 		return;
 	interval_ends(here, slot, interval);
+	claim_stacks(here, interval, RTS_TRACKER_LOCK);
 	ended.values = interval->values;
 	ended.targets = slot->way->targets;
 	ended.cpu = here->cpu;

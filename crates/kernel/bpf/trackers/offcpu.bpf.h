@@ -17,6 +17,7 @@ static __noinline int offcpu_on_leave(struct here *here, struct slot *slot, bool
 		return 0;
 	begin(&interval->chain, RTS_ORIGIN_OFF_CPU, slot->way->tid, here->cpu, now(here));
 	interval->tid = slot->way->tid;
+	interval->waker_stack = 0;
 	interval_leaves(interval, blocked, wait);
 	return 0;
 }
@@ -29,6 +30,7 @@ static __noinline int offcpu_on_arrive(struct here *here, struct slot *slot, str
 		return 0;
 	interval_comes(here, interval, slot->way->tid, locked);
 	interval->link = RTS_INTERVAL_NONE;
+	claim_stacks(here, interval, RTS_TRACKER_OFFCPU);
 	detect(here, &interval->chain, next, RTS_TRACKER_OFFCPU, slot->way->targets, RTS_END_RUNNING, here->cpu);
 	return 0;
 }

@@ -20,6 +20,7 @@ static __always_inline struct rts_interval *syscall_on_enter(struct here *here, 
 		return NULL;
 	begin(&interval->chain, RTS_ORIGIN_SYSCALL, number, here->cpu, now(here));
 	interval->tid = slot->way->tid;
+	interval->waker_stack = 0;
 	interval->link = RTS_INTERVAL_RUNNING;
 	return interval;
 }
@@ -38,6 +39,7 @@ static __always_inline void syscall_on_exit(struct here *here, struct slot *slot
 		return;
 	}
 	interval_ends(here, slot, interval);
+	claim_stacks(here, interval, RTS_TRACKER_SYSCALL);
 	ended.values = interval->values;
 	ended.targets = slot->way->targets & config.call_instances[number & (RTS_SYSCALLS - 1)];
 	ended.cpu = here->cpu;

@@ -56,7 +56,7 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
                 bytes: u32::try_from(BankImage::bytes(bytes)).unwrap_or(u32::MAX),
             }
         }
-        "controls" | "cpu_states" | "late_rings" | "reschedules" => MapSize::Entries(cpus),
+        "controls" | "cpu_states" | "late_rings" | "reschedules" | "stacks_due" => MapSize::Entries(cpus),
         "stats" => MapSize::Entries(cpus.saturating_mul(instances)),
         "cells" => MapSize::Entries(cpus.saturating_mul(cells(&config.trackers))),
         "intervals" => MapSize::Entries((sets * TASK_WAYS as u32 * kinds).max(1)),
@@ -65,6 +65,8 @@ fn map_size(name: &str, config: &EbpfConfig, cpus: (usize, usize)) -> Option<Map
         "thread_counts" if tracks => MapSize::Entries(sets * TASK_WAYS as u32 * instances),
         "tasks" | "task_chains" | "thread_counts" | "works" | "work_chains" => MapSize::Fixed,
         "path_scratch" | "path_waits" | "expiry_entered" | "no_request" => MapSize::Fixed,
+        "stacks" if config.stacks.is_some() => MapSize::Entries(rtscope_abi::RTS_STACKS),
+        "stacks" => MapSize::Fixed,
         "requests" if follows_blocks(config) => MapSize::Entries(REQUESTS),
         "pairs" if follows_pairs(config) => MapSize::Entries(PAIRS),
         "requests" | "pairs" | "pair_scratches" => MapSize::Fixed,
@@ -132,7 +134,7 @@ mod tests {
 
     #[test]
     fn maps_have_an_entry_for_each_of_4096_cpus() {
-        for name in ["controls", "cpu_states", "stats", "late_rings", "reschedules", "cells"] {
+        for name in ["controls", "cpu_states", "stats", "late_rings", "reschedules", "stacks_due", "cells"] {
             assert_eq!(of_4096_cpus(name), Some(MapSize::Entries(4096)), "{name}");
         }
         let bytes = BankImage::bytes(1 << 20) as u32;

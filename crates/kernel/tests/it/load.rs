@@ -5,7 +5,7 @@ use super::skip_without_ebpf;
 use rtscope_event::{End, Glob};
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, Follows, KeyPart, OriginFilter, PairSide, RecorderConfig, ResponseConfig,
-    SnapshotConfig, Target, TracepointPair, TrackerConfig,
+    SnapshotConfig, StackConfig, Target, TracepointPair, TrackerConfig,
 };
 use rtscope_ring::BankImage;
 
@@ -28,6 +28,7 @@ fn config() -> EbpfConfig {
                 sources: Vec::new(),
             }),
         }],
+        stacks: Some(StackConfig { bytes: 16 << 10 }),
         only: Vec::new(),
     }
 }

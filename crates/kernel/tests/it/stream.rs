@@ -23,6 +23,7 @@ fn start_with(paths: Vec<(usize, u8)>) -> (EbpfPrograms, Memory) {
     let stream = StreamConfig { paths, ..StreamConfig::default() };
     let config = EbpfConfig {
         recorder: Some(RecorderConfig { bank_bytes: BANK, snapshot: None, stream: Some(stream) }),
+        stacks: None,
         only: stream_programs(&built_in, true),
         ..EbpfConfig::default()
     };

@@ -343,5 +343,5 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
         follows,
         counted_by: Some(settings.by.map_or(all, |by| by.counted_by(settings.cells))),
     };
-    Ok(EbpfConfig { recorder: None, trackers: vec![tracker], only: Vec::new() })
+    Ok(EbpfConfig { recorder: None, trackers: vec![tracker], stacks: None, only: Vec::new() })
 }

@@ -188,5 +188,5 @@ fn config(settings: &ProfileSettings) -> Result<EbpfConfig, Failure> {
         counted_by: Some(CountedBy { id, kind: true, cells: settings.cells }),
     };
     let trackers = vec![tracker(Follows::Syscalls(io_calls())), tracker(Follows::Blocks)];
-    Ok(EbpfConfig { recorder: None, trackers, only: Vec::new() })
+    Ok(EbpfConfig { recorder: None, trackers, stacks: None, only: Vec::new() })
 }

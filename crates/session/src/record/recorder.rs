@@ -404,6 +404,7 @@ fn ebpf_config(settings: &KernelSettings, plan: &Plan) -> Result<Option<EbpfConf
             snapshot: None,
             stream: Some(stream),
         }),
+        stacks: None,
         only,
         trackers: trackers.into_iter().collect(),
     }))

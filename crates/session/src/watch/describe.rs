@@ -4,7 +4,7 @@
 use super::calls::CallNames;
 use super::pair::Tracepoints;
 use crate::devices;
-use rtscope_event::{End, LateResponse, LockWait, Section, Tracker};
+use rtscope_event::{End, LateResponse, LockWait, Section, TaskStack, Tracker};
 use rtscope_kernel::KernelSymbols;
 
 /// Of this machine. What is not needed is not read.
@@ -37,6 +37,13 @@ impl Describer {
             lock.call = self.calls.name(late.chain.origin.id);
             name_lock(lock, self.symbols.get_or_insert_with(KernelSymbols::read));
         }
+        if let Some(stacks) = &mut late.stacks {
+            let symbols = self.symbols.get_or_insert_with(KernelSymbols::read);
+            [&mut stacks.task, &mut stacks.waker]
+                .into_iter()
+                .flatten()
+                .for_each(|stack| name_kernel(stack, symbols));
+        }
         if let Some(section) = &mut late.section {
             name_section(late.tracker, section, self.symbols.get_or_insert_with(KernelSymbols::read));
         }
@@ -64,6 +71,23 @@ fn name_section(tracker: Tracker, section: &mut Section, symbols: &KernelSymbols
     let scheduler = named.iter().position(|place| place.starts_with("__schedule"));
     let callers = named.into_iter().skip(scheduler.map_or(usize::MAX, |at| at + 1));
     section.stack = callers.skip_while(|place| is_the_schedulers_own(place)).collect();
+}
+
+/// The kernel's part of a task's stack, without what switches, wakes and traces.
+fn name_kernel(stack: &mut TaskStack, symbols: &KernelSymbols) {
+    let named: Vec<String> = stack.kernel.iter().map(|text| place(text, symbols)).collect();
+    let behind = |beginning: &str| named.iter().position(|place| place.starts_with(beginning));
+    let own = behind("__schedule+").or_else(|| behind("try_to_wake_up+")).map_or(0, |at| at + 1);
+    let is_own =
+        |place: &String| is_the_schedulers_own(place) || is_the_locks_own(place) || is_the_calls_own(place);
+    stack.kernel = named[own..].iter().skip_while(|place| is_own(place)).cloned().collect();
+}
+
+/// A function between the return of a system call and its tracepoint.
+fn is_the_calls_own(place: &str) -> bool {
+    const BEGINNINGS: [&str; 5] =
+        ["syscall_exit_", "syscall_trace_", "do_syscall_64+", "entry_SYSCALL_", "__rethook_"];
+    BEGINNINGS.iter().any(|beginning| place.starts_with(beginning))
 }
 
 /// A function between the scheduler and the place at which it may take another task.

@@ -14,6 +14,7 @@ use super::measured;
 use super::observable::is_judged_later;
 use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
+use super::stacks::Stacks;
 use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
 use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
@@ -92,6 +93,8 @@ pub struct Listener {
     timeout: Option<Timeout>,
     /// Where one can ask what is under way; `None`: there is no place for it.
     door: Option<Door>,
+    /// Where what is late was; `None`: nobody wants to know.
+    stacks: Option<Stacks>,
     /// What had not ended when the time was over, as far as nothing was heard of it since.
     pending: Vec<LateResponse>,
     /// Why it ended before its time.
@@ -120,6 +123,7 @@ impl Listener {
         let writer = Writer::start(settings, Arc::clone(&observer), Arc::clone(&actions))?;
         let mut misses = MissCounter::default();
         let timeout = Timeout::new(&ebpf, &plan)?;
+        let stacks = Stacks::new(&ebpf, &plan.ebpf)?;
         let (pair_table, raised) = (ebpf.pair_table()?, ebpf.raised_limits()?);
         let started = monotonic_now();
         misses.add(started, &ebpf.recursion_misses());
@@ -156,6 +160,7 @@ impl Listener {
             timeout,
             // Without it a watch is no worse.
             door: state::directory().and_then(|directory| Door::open(&directory).ok()),
+            stacks,
             pending: Vec::new(),
             failure: None,
         })
@@ -196,6 +201,20 @@ impl Listener {
         }
     }
 
+    /// What does not have the stacks that it should have.
+    fn tell_stacks(&self) {
+        let Some(stacks) = &self.stacks else { return };
+        if let Some(why) = self.ebpf.stacks_missing() {
+            self.observer.note(&format!("offcpu: no stacks of what is late: {why}"));
+        }
+        let lost = stacks.lost();
+        if lost > 0 {
+            self.observer.note(&format!(
+                "{lost} stacks were not copied, since too many tasks were late at once (as many detections or wakers have none)"
+            ));
+        }
+    }
+
     fn matching_tasks(&self) -> usize {
         self.plan.matching_tasks(&self.ebpf.dump_tasks().unwrap_or_default())
     }
@@ -215,6 +234,9 @@ impl Listener {
             }
         }
         self.tell_what_is_not_paired();
+        if let (Some(stacks), Some(pid)) = (&mut self.stacks, self.plan.target_pid()) {
+            stacks.remember_once(pid);
+        }
         if !std::mem::replace(&mut self.history_told, true) {
             self.observer.history(&self.held_history());
         }
@@ -306,7 +328,12 @@ impl Listener {
     }
 
     fn take_reports(&mut self) {
-        for mut late in self.recorder.late_responses() {
+        let mut all = self.recorder.late_responses();
+        match &mut self.stacks {
+            Some(stacks) => stacks.add_to(&mut all),
+            None => all.iter_mut().for_each(|late| late.stacks = None),
+        }
+        for mut late in all {
             self.names.describe(&mut late);
             self.take_report(late);
         }
@@ -516,6 +543,7 @@ impl Listener {
         self.ebpf.enable(false);
         self.open_pairs = pending::open_pairs(&self.ebpf, &self.plan)?;
         self.take_reports();
+        self.tell_stacks();
         self.take_pending();
         self.explain_the_rest()?;
         self.actions.end();

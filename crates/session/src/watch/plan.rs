@@ -13,8 +13,8 @@ use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{End, Glob, Irq, OriginKind, Pid, TaskInfo, Tid, Tracker};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::{
-    EbpfConfig, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, Target, TrackerConfig,
-    irq_number,
+    EbpfConfig, Follows, OriginFilter, RecorderConfig, ResponseConfig, SnapshotConfig, StackConfig, Target,
+    TrackerConfig, irq_number,
 };
 use std::ffi::OsString;
 use std::fs;
@@ -107,17 +107,12 @@ impl Plan {
         } else {
             trackers(settings, &target, &responses, pair.as_ref())?
         };
-        let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
         let ebpf = EbpfConfig {
-            recorder: Some(RecorderConfig {
-                bank_bytes: settings.bank_bytes,
-                snapshot: Some(snapshot),
-                stream: None,
-            }),
+            recorder: Some(flight_recorder(settings)),
             trackers: followed,
+            stacks: stacks(settings)?,
             only: Vec::new(),
         };
-        let trackers = settings.limits().collect();
         let own = settings.also.iter().map(|also| also.task.clone());
         let own_targets = std::iter::once(None).chain(own).collect();
         Ok(Plan {
@@ -130,7 +125,7 @@ impl Plan {
             begin: kinds,
             irqs,
             end,
-            trackers,
+            trackers: settings.limits().collect(),
             own_targets,
             pre_ns: settings.pre_ns,
             post_ns: settings.post_ns,
@@ -164,6 +159,11 @@ impl Plan {
                 target.is_command = true;
             }
         }
+    }
+
+    /// The process that was named by its number, or COMMAND's.
+    pub fn target_pid(&self) -> Option<Pid> {
+        self.ebpf.trackers.first().and_then(|tracker| tracker.target.pid)
     }
 
     /// The limit of the first tracker.
@@ -242,6 +242,11 @@ impl Plan {
     }
 }
 
+fn flight_recorder(settings: &WatchSettings) -> RecorderConfig {
+    let snapshot = SnapshotConfig { post_ns: settings.post_ns, interval_ns: settings.interval_ns };
+    RecorderConfig { bank_bytes: settings.bank_bytes, snapshot: Some(snapshot), stream: None }
+}
+
 /// A timeout needs something that is followed until it ends.
 fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure> {
     let mut wanted = settings.limits().map(|(tracker, _)| tracker);
@@ -264,6 +269,21 @@ fn check_records(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure>
         ));
     }
     Ok(())
+}
+
+/// Copies of stacks, where anything that is followed can have them.
+fn stacks(settings: &WatchSettings) -> Result<Option<StackConfig>, Failure> {
+    let most = StackConfig::MOST_BYTES;
+    match settings.stack_bytes {
+        Some(bytes) if bytes == 0 || bytes > most => Err(Failure::Usage(format!(
+            "--stack-bytes: {bytes} bytes of each stack: from 1 to {most} ({}K) can be copied, or none (--no-stacks)",
+            most >> 10
+        ))),
+        Some(bytes) if settings.limits().any(|(tracker, _)| tracker.has_stacks()) => {
+            Ok(Some(StackConfig { bytes }))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// One for each thing that is followed.

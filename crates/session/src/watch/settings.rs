@@ -86,6 +86,8 @@ pub struct WatchSettings {
     pub post_ns: u64,
     /// At least this time between two snapshots.
     pub interval_ns: u64,
+    /// What is late has stacks, where its tracker has such, from at most so many bytes of a program's stack; `None`: it has none.
+    pub stack_bytes: Option<u32>,
     /// Ends the watch after this time.
     pub duration_ns: Option<u64>,
     /// What has not ended after this time is told while it is under way: not responses.
@@ -167,6 +169,7 @@ impl WatchSettings {
             pre_ns: 500_000_000,
             post_ns: 50_000_000,
             interval_ns: 1_000_000_000,
+            stack_bytes: Some(16 << 10),
             duration_ns: None,
             timeout_ns: None,
             command: Vec::new(),

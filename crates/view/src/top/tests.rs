@@ -86,6 +86,7 @@ fn late(tid: u32, sequence: u64, duration_ns: u64) -> LateResponse {
         lock: None,
         block: None,
         section: None,
+        stacks: None,
     }
 }
 

@@ -43,6 +43,7 @@ fn late(sequence: u64, end: u64) -> LateResponse {
         lock: None,
         block: None,
         section: None,
+        stacks: None,
     }
 }
 

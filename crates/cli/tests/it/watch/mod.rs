@@ -16,6 +16,7 @@ mod pairs;
 mod sections;
 mod soak;
 mod spans;
+mod stacks;
 mod state;
 mod stuck;
 mod syscalls;

@@ -271,6 +271,7 @@ impl SpanTracker {
             lock: None,
             block: None,
             section: None,
+            stacks: None,
         }
     }
 

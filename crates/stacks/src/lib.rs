@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stacks of programs, from copies of their registers and of the newest part of their stacks.
+//!
+//! A distribution's programs have no frame pointers; where a call returns to is known from the unwind information of the file that is mapped there
+//! (`.eh_frame`). `maps` says which file that is, `module` reads it, `unwind` goes from frame to frame, and `names` says what is there: functions
+//! that were inlined, files and lines where there is debug information (in the file, or under /usr/lib/debug), else symbols.
+//!
+//! Nothing here needs a privilege but the reading of `/proc/PID` of other users' processes. Programs are not believed: files are read, not mapped, up to
+//! limits, and whatever is wrong with them ends a stack with a reason.
+#![forbid(unsafe_code)]
+
+mod maps;
+mod module;
+mod names;
+mod unwind;
+
+use maps::Mappings;
+use module::{Module, ModuleId};
+use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
+use std::collections::HashMap;
+use std::rc::Rc;
+use unwind::{Frame, Place};
+
+/// Frames that are kept of a stack.
+const FRAMES_MAX: usize = 256;
+/// Files whose unwind information is kept.
+const MODULES_MAX: usize = 256;
+/// Processes whose mappings are kept for when they have ended.
+const PROCESSES_MAX: usize = 256;
+
+/// Makes stacks from copies. What it has read of files is kept for the next one.
+#[derive(Debug, Default)]
+pub struct Unwinder {
+    modules: HashMap<ModuleId, Result<Rc<Module>, String>>,
+    /// As they were read last: of a process that has ended since there are no others.
+    mappings: HashMap<Pid, Rc<Mappings>>,
+}
+
+impl Unwinder {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new() -> Unwinder {
+        Unwinder::default()
+    }
+
+    /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
+    pub fn remember(&mut self, pid: Pid) {
+        // One that has ended just now has none: its copies say so.
+        let _ = self.mappings_of(pid);
+    }
+
+    /// The stack of a task in its program, from a copy. The kernel's part is left empty.
+    ///
+    /// Reads `/proc/PID/maps` (for which the kernel holds the process's mappings still for some ten microseconds), and each file that it meets for the
+    /// first time.
+    pub fn unwind(&mut self, copy: &StackCopy) -> TaskStack {
+        let (user, incomplete) = match self.frames(copy) {
+            Ok((frames, incomplete)) => (frames, incomplete),
+            Err(incomplete) => (Vec::new(), Some(incomplete)),
+        };
+        TaskStack { tid: copy.tid, pid: copy.pid, comm: copy.comm, kernel: Vec::new(), user, incomplete }
+    }
+
+    fn frames(&mut self, copy: &StackCopy) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
+        match copy.end {
+            CopyEnd::NotTaken => return Err(Incomplete::NoUserMemory),
+            CopyEnd::Compat => return Err(Incomplete::ProgramOf32Bits),
+            CopyEnd::Limit | CopyEnd::Absent => {}
+        }
+        let mappings = match self.mappings_of(copy.pid) {
+            Ok(mappings) => mappings,
+            Err(incomplete) => {
+                let address = copy.registers.last().copied().unwrap_or_default();
+                return Ok((vec![StackFrame { address, ..StackFrame::default() }], Some(incomplete)));
+            }
+        };
+        let (walked, incomplete) =
+            unwind::walk(copy, FRAMES_MAX, |address| self.place(&mappings, copy.pid, address));
+        let frames = walked.iter().map(|frame| self.named(&mappings, copy.pid, frame)).collect();
+        Ok((frames, incomplete))
+    }
+
+    fn mappings_of(&mut self, pid: Pid) -> Result<Rc<Mappings>, Incomplete> {
+        match Mappings::read(pid) {
+            Ok(mappings) => {
+                let mappings = Rc::new(mappings);
+                if self.mappings.len() >= PROCESSES_MAX {
+                    self.mappings.clear();
+                }
+                self.mappings.insert(pid, Rc::clone(&mappings));
+                Ok(mappings)
+            }
+            Err(why) => self.mappings.get(&pid).cloned().ok_or(why),
+        }
+    }
+
+    /// What is mapped at an address; with its file, where that can be read.
+    fn place(&mut self, mappings: &Mappings, pid: Pid, address: u64) -> Place {
+        let Some(mapping) = mappings.find(address) else { return Place::Nothing };
+        let Some(id) = mapping.module_id() else { return Place::NoFile };
+        if self.modules.len() >= MODULES_MAX && !self.modules.contains_key(&id) {
+            self.modules.clear();
+        }
+        let module = self.modules.entry(id).or_insert_with(|| Module::open(pid, mapping).map(Rc::new));
+        match module {
+            Ok(module) => match module.address_of(mapping.file_offset(address)) {
+                Some(offset) => {
+                    Place::File { module: Rc::clone(module), offset, path: mapping.path().to_owned() }
+                }
+                None => Place::Unreadable(format!(
+                    "{}: no segment is at the place of the mapping",
+                    mapping.path()
+                )),
+            },
+            Err(why) => Place::Unreadable(why.clone()),
+        }
+    }
+
+    fn named(&mut self, mappings: &Mappings, pid: Pid, frame: &Frame) -> StackFrame {
+        let mut named = StackFrame {
+            address: frame.address,
+            by_frame_pointer: frame.by_frame_pointer,
+            ..StackFrame::default()
+        };
+        match self.place(mappings, pid, frame.looked_up) {
+            Place::File { module, offset, path } => {
+                named.functions = module.names(pid, offset);
+                named.build_id = module.build_id().map(str::to_owned);
+                named.offset = Some(offset + (frame.address - frame.looked_up));
+                named.module = Some(path);
+            }
+            Place::Unreadable(_) | Place::NoFile | Place::Nothing => {
+                named.module = mappings.find(frame.looked_up).map(|mapping| mapping.path().to_owned());
+                named.module = named.module.filter(|path| !path.is_empty());
+            }
+        }
+        named
+    }
+}

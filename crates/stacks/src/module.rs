@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A file that is mapped: its unwind information, and what is needed to name its places later.
+
+use crate::maps::Mapping;
+use crate::names::Names;
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, ParsedEhFrameHdr};
+use object::read::ReadCache;
+use object::{Object, ObjectSection, ObjectSegment};
+use rtscope_event::{Function, Pid};
+use std::cell::OnceCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The largest section with unwind information that is read; those of the largest browsers have 30 MiB.
+const EH_FRAME_BYTES_MAX: u64 = 256 << 20;
+
+/// Which file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId {
+    /// Of its file system.
+    pub device: String,
+    /// There.
+    pub inode: u64,
+    /// As the process calls it.
+    pub path: String,
+}
+
+/// A part of the file that is loaded.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    file_offset: u64,
+    bytes: u64,
+    address: u64,
+}
+
+/// A file that is mapped.
+#[derive(Debug)]
+pub struct Module {
+    segments: Vec<Segment>,
+    build_id: Option<String>,
+    eh_frame: Option<Box<[u8]>>,
+    eh_frame_hdr: Option<Box<[u8]>>,
+    bases: BaseAddresses,
+    /// To be read when the first name is asked for.
+    file: ModuleFile,
+    names: OnceCell<Names>,
+}
+
+/// Where the bytes of a module are.
+#[derive(Debug)]
+pub enum ModuleFile {
+    /// On disk.
+    File(File),
+    /// The kernel's code for programs, which is the same in all processes.
+    Bytes(Vec<u8>),
+}
+
+impl ModuleFile {
+    /// What is mapped there: the very file, by the kernel's link to it, so also one that was removed, or one in a container; where that is not allowed, by
+    /// its name there.
+    fn open(pid: Pid, mapping: &Mapping) -> Result<ModuleFile, String> {
+        if mapping.is_vdso() {
+            return vdso().map(ModuleFile::Bytes).map_err(|error| format!("[vdso]: {error}"));
+        }
+        let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range_name()));
+        let named = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path()));
+        let file = open_regular(&link).or_else(|_| open_regular(&named));
+        file.map(ModuleFile::File).map_err(|error| format!("{}: {error}", mapping.path()))
+    }
+
+    fn reader(&self) -> io::Result<Box<dyn ReadSeek>> {
+        Ok(match self {
+            ModuleFile::File(file) => Box::new(file.try_clone()?),
+            ModuleFile::Bytes(bytes) => Box::new(io::Cursor::new(bytes.clone())),
+        })
+    }
+}
+
+/// What [`ReadCache`] needs.
+pub trait ReadSeek: Read + Seek {}
+
+impl<T: Read + Seek> ReadSeek for T {}
+
+/// A file whose opening has no effect, and which can be read.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("not a regular file")),
+    }
+}
+
+/// From our own memory.
+fn vdso() -> io::Result<Vec<u8>> {
+    let own =
+        crate::maps::Mappings::read(Pid(std::process::id())).map_err(|why| io::Error::other(why.words()))?;
+    let range = own.vdso().ok_or_else(|| io::Error::other("not mapped here"))?;
+    let mut memory = File::open("/proc/self/mem")?;
+    memory.seek(SeekFrom::Start(range.start))?;
+    let mut bytes = vec![0; usize::try_from(range.end - range.start).map_err(io::Error::other)?];
+    memory.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Module {
+    /// Reads what a mapping's file says about unwinding, or says why not.
+    pub fn open(pid: Pid, mapping: &Mapping) -> Result<Module, String> {
+        let file = ModuleFile::open(pid, mapping)?;
+        Module::read(file).map_err(|why| format!("{}: {why}", mapping.path()))
+    }
+
+    fn read(file: ModuleFile) -> Result<Module, String> {
+        let cache = ReadCache::new(file.reader().map_err(|error| error.to_string())?);
+        let elf = object::File::parse(&cache).map_err(|error| error.to_string())?;
+        let segment = |segment: object::Segment<'_, '_, _>| {
+            let (file_offset, bytes) = segment.file_range();
+            Segment { file_offset, bytes, address: segment.address() }
+        };
+        let address = |name: &str| elf.section_by_name(name).map(|section| section.address());
+        let mut bases = BaseAddresses::default();
+        for (name, set) in [
+            (".text", BaseAddresses::set_text as fn(BaseAddresses, u64) -> BaseAddresses),
+            (".got", BaseAddresses::set_got),
+            (".eh_frame", BaseAddresses::set_eh_frame),
+            (".eh_frame_hdr", BaseAddresses::set_eh_frame_hdr),
+        ] {
+            if let Some(address) = address(name) {
+                bases = set(bases, address);
+            }
+        }
+        let build_id = elf.build_id().ok().flatten().map(hex);
+        let (segments, eh_frame, eh_frame_hdr) = (
+            elf.segments().map(segment).collect(),
+            section(&elf, ".eh_frame")?,
+            section(&elf, ".eh_frame_hdr")?,
+        );
+        drop(elf);
+        Ok(Module { segments, build_id, eh_frame, eh_frame_hdr, bases, file, names: OnceCell::new() })
+    }
+
+    /// In hex.
+    pub fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
+    /// The address, as the file counts it, of a place in the file.
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|segment| {
+            file_offset.checked_sub(segment.file_offset).is_some_and(|inside| inside < segment.bytes)
+        })?;
+        Some((file_offset - segment.file_offset).wrapping_add(segment.address))
+    }
+
+    /// The unwind information; `None`: it has none.
+    pub fn unwind_table(&self) -> Option<UnwindTable<'_>> {
+        let eh_frame = EhFrame::new(self.eh_frame.as_ref()?, NativeEndian);
+        let header = self.eh_frame_hdr.as_ref();
+        let header = header.and_then(|bytes| EhFrameHdr::new(bytes, NativeEndian).parse(&self.bases, 8).ok());
+        Some(UnwindTable { eh_frame, header, bases: &self.bases })
+    }
+
+    /// The functions at an address, as the file counts it, the innermost first.
+    pub fn names(&self, pid: Pid, address: u64) -> Vec<Function> {
+        let read = || {
+            let reader = self.file.reader().ok();
+            Names::read(reader, self.build_id.as_deref(), &PathBuf::from(format!("/proc/{pid}/root")))
+        };
+        self.names.get_or_init(read).find(address)
+    }
+}
+
+/// Unwind information, borrowed from its module.
+#[derive(Debug)]
+pub struct UnwindTable<'a> {
+    /// All of it.
+    pub eh_frame: EhFrame<EndianSlice<'a, NativeEndian>>,
+    /// A table to search in, where the file has one.
+    pub header: Option<ParsedEhFrameHdr<EndianSlice<'a, NativeEndian>>>,
+    /// From where its addresses count.
+    pub bases: &'a BaseAddresses,
+}
+
+fn section<'a>(elf: &impl Object<'a>, name: &str) -> Result<Option<Box<[u8]>>, String> {
+    let Some(section) = elf.section_by_name(name) else { return Ok(None) };
+    if section.size() > EH_FRAME_BYTES_MAX {
+        return Err(format!("{name} has {} bytes: at most {EH_FRAME_BYTES_MAX} are read", section.size()));
+    }
+    let data = section.data().map_err(|error| format!("{name}: {error}"))?;
+    Ok((!data.is_empty()).then(|| data.into()))
+}
+
+/// `0aff`.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
