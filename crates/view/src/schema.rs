@@ -9,6 +9,8 @@
 pub const CAPS: &str = crate::CAPS_SCHEMA;
 /// `rtscope hardware --json`.
 pub const HARDWARE: &str = crate::hardware::SCHEMA;
+/// `rtscope hardware capture --json`.
+pub const HARDWARE_CAPTURE: &str = crate::hardware::CAPTURE_SCHEMA;
 /// `rtscope hardware decode --json`.
 pub const HARDWARE_DECODE: &str = crate::hardware::DECODE_SCHEMA;
 /// `rtscope hist --json`.
@@ -55,10 +57,11 @@ pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 pub const WATCH: &str = crate::SCHEMA;
 
 /// All of them.
-pub const ALL: [&str; 30] = [
+pub const ALL: [&str; 31] = [
     CAPS,
     crate::EVENT_SCHEMA,
     HARDWARE,
+    HARDWARE_CAPTURE,
     HARDWARE_DECODE,
     HIST,
     IMPACT,
