@@ -118,7 +118,7 @@ impl Capture {
     }
 }
 
-fn of_cpu<'i>(info: &'i Value, cpu: usize) -> &'i Value {
+fn of_cpu(info: &Value, cpu: usize) -> &Value {
     info["cpus"].as_array().unwrap().iter().find(|of| of["cpu"] == cpu).unwrap()
 }
 

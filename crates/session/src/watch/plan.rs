@@ -86,9 +86,7 @@ impl Plan {
         let settings = &WatchSettings { tracker: tracker(settings, pair.as_ref())?, ..settings.clone() };
         check_timeout(settings, pair.is_some())?;
         check_records(settings, pair.is_some())?;
-        let hardware = settings.hardware.as_ref();
-        let hardware = hardware.map(|(event, bytes)| Ok::<_, Failure>((UnitPlan::new(event)?, *bytes)));
-        let hardware = hardware.transpose()?;
+        let hardware = hardware(settings)?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -309,6 +307,12 @@ fn trackers(
         first.counted_by = settings.count.map(|count| count.by.counted_by(count.cells));
     }
     Ok(all)
+}
+
+/// The unit, if this machine has it.
+fn hardware(settings: &WatchSettings) -> Result<Option<(UnitPlan, usize)>, Failure> {
+    let Some((event, bytes)) = &settings.hardware else { return Ok(None) };
+    Ok(Some((UnitPlan::new(event)?, *bytes)))
 }
 
 /// The two events, where they are tracepoints of the kernel.
