@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand, ValueEnum, ValueHint};
 use rtscope_event::{End, OriginKind, WaitKind};
 use rtscope_session::command::CommandOutput;
 use rtscope_session::fail_if::FailIf;
+use rtscope_session::hardware::capture::EventSpec;
 use rtscope_session::metrics::MetricsAddress;
 use rtscope_session::units::{Bytes, DiskBytes, DurationNs, IntervalNs};
 use rtscope_session::watch::TrackerLimit;
@@ -523,6 +524,13 @@ pub struct WatchOptions {
     /// separated by commas
     #[arg(short = 'u', long = "user", value_name = "PATTERNS", value_delimiter = ',')]
     pub user: Vec<String>,
+    /// With --snapshot-dir: snapshots also contain what this trace unit wrote before something was late, as rtscope hardware capture
+    /// has it (intel_pt, intel_pt/cyc=1/u). It is on all the time, on all CPUs; the watch looks each 2 ms whether to stop it
+    #[arg(long, value_name = "EVENT", requires = "snapshot_dir")]
+    pub hardware: Option<EventSpec>,
+    /// With --hardware: size of the unit's buffer of each CPU
+    #[arg(long, value_name = "SIZE", default_value = "4M", requires = "hardware")]
+    pub hardware_buffer: Bytes,
     /// Size of a bank of the flight recorder; each CPU has two
     #[arg(long, value_name = "SIZE", default_value = "8M")]
     pub buffer: Bytes,

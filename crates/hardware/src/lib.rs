@@ -10,6 +10,7 @@
 
 extern crate alloc;
 
+pub mod capture;
 pub mod coresight;
 pub mod decode;
 pub mod etm;
@@ -17,6 +18,7 @@ pub mod inventory;
 pub mod itm;
 mod lost;
 pub mod perfdata;
+pub mod pmu;
 pub mod program;
 pub mod pt;
 pub mod spe;

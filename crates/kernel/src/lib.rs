@@ -16,6 +16,7 @@ mod ebpf;
 mod expiry;
 pub mod io_calls;
 mod irqs;
+pub mod perf;
 mod program_info;
 mod programs;
 mod spin;

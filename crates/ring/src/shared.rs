@@ -26,8 +26,16 @@ impl SharedMemory {
     /// # Errors
     /// The error of `mmap`: `EINVAL` when the map is not mappable or `bytes` is larger than the map.
     pub fn map(fd: BorrowedFd<'_>, bytes: usize, writable: bool) -> io::Result<SharedMemory> {
+        SharedMemory::map_at(fd, 0, bytes, writable)
+    }
+
+    /// The same from a place on, a multiple of a page: what is behind a descriptor may have several parts.
+    ///
+    /// # Errors
+    /// The error of `mmap`.
+    pub fn map_at(fd: BorrowedFd<'_>, offset: u64, bytes: usize, writable: bool) -> io::Result<SharedMemory> {
         let mut options = MmapOptions::new();
-        options.len(bytes).populate();
+        options.offset(offset).len(bytes).populate();
         let map = if writable {
             options.map_raw(fd.as_raw_fd())?
         } else {

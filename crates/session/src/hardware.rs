@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What trace units recorded, decoded: counted and shown stream by stream, or made one CTF trace.
 //!
-//! The decoders are the crate `rtscope-hardware`'s. Here is what is done with a whole capture, and whether that is a success.
+//! The decoders are the crate `rtscope-hardware`'s. Here is what is done with a whole capture, and whether that is a success; and what
+//! captures ([`capture`]).
+
+pub mod capture;
+pub(crate) mod processes;
+pub(crate) mod rings;
+pub(crate) mod unit;
 
 use crate::Failure;
 use rtscope_hardware::decode::{
@@ -151,6 +157,12 @@ impl Decoding {
     /// When no event has a time, or the trace cannot be written.
     pub fn write(&mut self, target: &Path, offset_ns: i64) -> Result<(), Failure> {
         let capture = &mut self.capture;
+        // What the user says goes before what the recorder measured.
+        let measured = capture.clock_offset_ns.filter(|_| offset_ns == 0);
+        let offset_ns = measured.unwrap_or(offset_ns);
+        if measured.is_some() {
+            capture.clock = "CLOCK_MONOTONIC".to_owned();
+        }
         let mut losses = std::mem::take(&mut capture.losses);
         if capture.missing_bytes > 0 || capture.damage.is_some() {
             losses.push(HardwareEvent::lost(LossReason::Unreadable, capture.missing_bytes));

@@ -13,6 +13,8 @@ pub const FDS: &str = crate::FDS_SCHEMA;
 pub const FLAME: &str = crate::FLAME_SCHEMA;
 /// `rtscope hardware --json`.
 pub const HARDWARE: &str = crate::hardware::SCHEMA;
+/// `rtscope hardware capture --json`.
+pub const HARDWARE_CAPTURE: &str = crate::hardware::CAPTURE_SCHEMA;
 /// `rtscope hardware decode --json`.
 pub const HARDWARE_DECODE: &str = crate::hardware::DECODE_SCHEMA;
 /// `rtscope hist --json`.
@@ -59,12 +61,13 @@ pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 pub const WATCH: &str = crate::SCHEMA;
 
 /// All of them.
-pub const ALL: [&str; 32] = [
+pub const ALL: [&str; 33] = [
     CAPS,
     crate::EVENT_SCHEMA,
     FDS,
     FLAME,
     HARDWARE,
+    HARDWARE_CAPTURE,
     HARDWARE_DECODE,
     HIST,
     IMPACT,

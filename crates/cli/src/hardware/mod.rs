@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtscope hardware`: what this machine can trace in hardware, and decoding what trace units recorded.
+//! `rtscope hardware`: what this machine can trace in hardware, capturing that, and decoding what trace units
+//! recorded.
 
+mod capture;
 mod decode;
 pub mod options;
 
@@ -12,8 +14,10 @@ use rtscope_view::hardware::{inventory_json, inventory_text};
 
 /// The inventory, or a command.
 pub fn run(options: &HardwareOptions) -> Result<(), Failure> {
-    if let Some(HardwareCommand::Decode(options)) = &options.command {
-        return decode::run(options);
+    match &options.command {
+        Some(HardwareCommand::Capture(options)) => return capture::run(options),
+        Some(HardwareCommand::Decode(options)) => return decode::run(options),
+        None => {}
     }
     let inventory = Inventory::of(&Machine::here());
     if options.json {

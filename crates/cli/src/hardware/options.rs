@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The options of `rtscope hardware`.
 
+use crate::args::JsonOutput;
 use crate::exit::help;
 use clap::{Subcommand, ValueHint};
 use rtscope_hardware::decode::{Settings, SourceUnit, Unit};
 use rtscope_hardware::program::NamedProgram;
 use rtscope_hardware::pt::{ClockConfig, TscRatio};
+use rtscope_session::hardware::capture::EventSpec;
+use rtscope_session::units::{Bytes, DurationNs};
+use rtscope_shield::Cpus;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub const EXAMPLES: &str = help!(
@@ -14,10 +19,28 @@ pub const EXAMPLES: &str = help!(
       Which trace units this machine has, why others are missing, and what to do.
   rtscope hardware --verbose
       The same with each property, its meaning and where it was read.
-  rtscope hardware decode perf.data
+  rtscope hardware capture intel_pt -o capture/ -- ./server
+      What the processor executes while a program runs, by Intel PT.
+  rtscope hardware decode capture/
       What trace units recorded, in numbers.
 
 Guide: docs/hardware.md."
+);
+
+const CAPTURE_EXAMPLES: &str = help!(
+    "Examples:
+  rtscope hardware capture intel_pt -o capture/ -- ./server
+      Of a program and what it starts, in user space and the kernel. /u is user space only, which needs no
+      privilege.
+  rtscope hardware capture intel_pt/mtc_period=9,cyc=0/u -o capture/ --pid 1234 --duration 1s
+      Of a process, with other settings of the unit.
+  rtscope hardware capture intel_pt -o capture/ --cpu 2,3 --snapshot
+      Two CPUs. Only the newest 4M of each are kept: what ran before Ctrl-C.
+  rtscope hardware decode capture/ --image ./server -o trace/
+      The functions that ran, as a trace on the clock of rtscope's other traces.
+
+To keep what ran before something was late: rtscope watch response --hardware intel_pt.
+rtscope hardware says whether this machine has the unit. What is missing is reported by CPU and cause."
 );
 
 const DECODE_EXAMPLES: &str = help!(
@@ -56,9 +79,45 @@ pub struct HardwareOptions {
 
 #[derive(Debug, Subcommand)]
 pub enum HardwareCommand {
-    /// Decode what trace units recorded: a perf.data, a snapshot directory of OpenCSD, or a raw file
+    /// Capture what a trace unit of this machine writes: everything, or the newest part
+    #[command(after_help = CAPTURE_EXAMPLES)]
+    Capture(Box<CaptureOptions>),
+    /// Decode what trace units recorded: a capture, a perf.data, a snapshot directory of OpenCSD, or a raw file
     #[command(after_help = DECODE_EXAMPLES)]
     Decode(Box<DecodeOptions>),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CaptureOptions {
+    /// The unit, and settings of it as perf has them: intel_pt, intel_pt/cyc=1,mtc_period=3/u, intel_bts
+    #[arg(value_name = "EVENT", default_value = "intel_pt")]
+    pub event: EventSpec,
+    /// Where the capture goes: a directory that does not exist yet
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub output: PathBuf,
+    /// On these CPUs only (2,4-7)
+    #[arg(long, value_name = "LIST", value_parser = Cpus::from_list)]
+    pub cpu: Option<Cpus>,
+    /// This process, and what it starts from now on. Without --pid and COMMAND: everything that runs
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Keep only the newest of it, and write that at the end
+    #[arg(long)]
+    pub snapshot: bool,
+    /// Size of the unit's buffer of each CPU
+    #[arg(long, value_name = "SIZE", default_value = "4M")]
+    pub buffer: Bytes,
+    /// Stop after this time
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<DurationNs>,
+    #[command(flatten)]
+    pub json: JsonOutput,
+    /// Exit with code 6 when anything is missing
+    #[arg(long)]
+    pub fail_if_lost: bool,
+    /// Start this program, capture it and what it starts, and stop when it ends
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments, conflicts_with = "pid")]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Debug, clap::Args)]

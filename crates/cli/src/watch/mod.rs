@@ -177,6 +177,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         metrics: options.metrics.map(|address| address.0),
         kernel: options.kernel,
         programs: options.user,
+        hardware: options.hardware.map(|event| (event, options.hardware_buffer.0)),
         bank_bytes: options.buffer.0,
         pre_ns: options.pre.0,
         post_ns: options.post.0,

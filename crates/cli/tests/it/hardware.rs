@@ -67,6 +67,32 @@ fn the_inventory_is_the_same_as_text_as_json_and_in_caps() {
 }
 
 #[test]
+fn a_unit_that_is_not_there_is_refused_with_the_reason() {
+    if Path::new("/sys/bus/event_source/devices/intel_pt").exists() {
+        rtscope_testkit::skip!("this machine has Intel PT");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("capture");
+    let capture = rtscope(&["hardware", "capture", "intel_pt", "-o", target.to_str().unwrap()]);
+    let late = folder.path().join("late");
+    let (late, threshold) = (late.to_str().unwrap(), ["--threshold", "1ms"]);
+    let watch = ["watch", "response", "--hardware", "intel_pt", "--snapshot-dir", late];
+    let watch = rtscope(&[&watch[..], &threshold].concat());
+    let inventory = json(&rtscope(&["hardware", "--json"]));
+    let units = inventory["units"].as_array().unwrap();
+    let unit = units.iter().find(|unit| unit["id"] == "intel_pt").unwrap();
+    for output in [&capture, &watch] {
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(output));
+        let why = unit["why"].as_str().unwrap();
+        assert!(stderr(output).contains(why), "{why}: {}", stderr(output));
+    }
+    assert!(!target.exists());
+    let other = rtscope(&["hardware", "capture", "no_such_unit", "-o", target.to_str().unwrap()]);
+    assert_eq!(other.status.code(), Some(3));
+    assert!(stderr(&other).contains("no PMU no_such_unit"), "{}", stderr(&other));
+}
+
+#[test]
 fn a_recording_is_told_in_numbers_and_packet_by_packet() {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = written(folder.path());

@@ -4,6 +4,7 @@
 //! They load real CPUs with real-time tasks, and some change the machine, so they run one at a time. A test that needs root has a
 //! name that begins with `root_`, and a line `NEEDS:` above it that says on which kernels and machines it tells something.
 
+mod capture;
 mod command;
 mod convert;
 mod fds;

@@ -8,6 +8,7 @@
 //! ```
 
 mod bts;
+mod captured;
 mod etm4;
 mod follow;
 mod itm;

@@ -9,7 +9,8 @@ use super::itm::Itm;
 use super::pt::{Pt, PtSettings};
 use super::spe::Spe;
 use super::stp::Stp;
-use super::{perf, snapshot};
+use super::{captured, perf, snapshot};
+use crate::capture::CaptureInfo;
 use crate::coresight::{Deformatter, FrameSink, Framing};
 use crate::etm::{Image, v4};
 use crate::perfdata::{PerfError, PerfFile, ReadAt};
@@ -308,6 +309,8 @@ pub struct Capture {
     pub machine: (Option<String>, Option<String>),
     /// The clock of all times.
     pub clock: String,
+    /// What has to be added to times for CLOCK_MONOTONIC, where the recorder measured it.
+    pub clock_offset_ns: Option<i64>,
     /// What people should know.
     pub notes: Vec<String>,
     /// What the recorder says was lost, with its time.
@@ -323,10 +326,14 @@ pub struct Capture {
 /// # Errors
 /// When there is nothing in it that is decoded here.
 pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
-    if path.is_dir() {
-        return snapshot::open(path, settings);
-    }
     let failed = |source| DecodeError::Io { path: path.to_owned(), source };
+    if path.is_dir() {
+        let captured = CaptureInfo::read(path).map_err(failed)?;
+        return captured.map_or_else(
+            || snapshot::open(path, settings),
+            |info| captured::open_captured(path, &info, settings),
+        );
+    }
     let file = if path.as_os_str() == "-" {
         crate::perfdata::Spooled::new(io::stdin().lock()).map_err(failed)?.into_file()
     } else {

@@ -42,6 +42,8 @@ struct Found {
     /// Numbers in frames, by CPU.
     hardware_ids: BTreeMap<u32, u8>,
     losses: Vec<HardwareEvent>,
+    /// Where data was cut off because a buffer was full, by CPU: what follows begins anew.
+    cuts: BTreeMap<u32, BTreeSet<u64>>,
     has_branches: bool,
     records: u64,
     damage: Option<String>,
@@ -54,8 +56,11 @@ impl Found {
         match &record.body {
             RecordBody::AuxtraceInfo(info) => self.info = Some(info.clone()),
             RecordBody::Auxtrace(segment) => self.segments.push(*segment),
-            RecordBody::Aux { size, flags, .. } => {
+            RecordBody::Aux { offset, size, flags } => {
                 self.written += size;
+                if let Some(cpu) = cpu.filter(|_| flags.is_truncated() && !flags.is_overwrite()) {
+                    self.cuts.entry(cpu).or_default().insert(offset.saturating_add(*size));
+                }
                 self.is_overwrite |= flags.is_overwrite();
                 self.is_raw |= flags.is_raw();
                 if flags.is_truncated() || flags.is_partial() {
@@ -111,10 +116,27 @@ impl Found {
             let follows = ends.get(&segment.index).is_none_or(|end| *end == segment.offset);
             // A circle that was saved: what is in it begins anywhere.
             let is_apart = !pieces.is_empty() && !follows;
-            pieces.push(Piece { at: segment.at, bytes: segment.there, is_apart });
+            self.add_pieces(segment, is_apart, pieces);
             ends.insert(segment.index, segment.offset.wrapping_add(segment.size));
         }
         buffers
+    }
+
+    /// A segment, in pieces where a cut is inside it: a packet that was cut off would else swallow the begin of what follows.
+    fn add_pieces(&self, segment: &AuxSegment, is_apart: bool, pieces: &mut Vec<Piece>) {
+        let none = BTreeSet::new();
+        let cuts = segment.cpu.and_then(|cpu| self.cuts.get(&cpu)).unwrap_or(&none);
+        let end = segment.offset.saturating_add(segment.there);
+        let (mut from, mut is_apart) = (segment.offset, is_apart || cuts.contains(&segment.offset));
+        for cut in cuts.range(segment.offset.saturating_add(1)..end.max(segment.offset.saturating_add(1))) {
+            pieces.push(Piece { at: segment.at + (from - segment.offset), bytes: cut - from, is_apart });
+            (from, is_apart) = (*cut, true);
+        }
+        pieces.push(Piece {
+            at: segment.at + (from - segment.offset),
+            bytes: end.saturating_sub(from),
+            is_apart,
+        });
     }
 
     /// Those of each CPU, by time. Any number of buffers may be of one CPU, and share them.

@@ -72,7 +72,7 @@ pub(super) fn unit(machine: &Machine, surroundings: &Surroundings) -> Unit {
         good_for: "every branch that ran, with time: what the processor did before a late response, function by function".into(),
         privilege: "your own programs: none with perf_event_paranoid up to 2; the kernel and whole CPUs: up to -1, or CAP_PERFMON".into(),
         allowed: machine.may(2),
-        enable: "perf record -e intel_pt// (decode with rtscope hardware decode). In a virtual machine: \
+        enable: "rtscope hardware capture intel_pt, or perf record -e intel_pt// (decode either with rtscope hardware decode). In a virtual machine: \
                  kvm_intel with pt_mode=1 on the host, and intel-pt=on for the guest's processor"
             .into(),
         facts: if is_there { facts(machine) } else { Vec::new() },

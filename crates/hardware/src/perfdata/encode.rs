@@ -6,6 +6,7 @@
 use super::attribute::sample_type;
 use super::record::number;
 use super::{Branch, EventAttribute, SampleId};
+use crate::pt::PerfClock;
 
 /// Flags of an event: `sample_id_all`.
 const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -35,6 +36,22 @@ impl PerfEncoder {
         self.records.extend_from_slice(body);
         self.records.resize(self.records.len() + padded - body.len(), 0);
         self
+    }
+
+    /// Records as they are.
+    pub(super) fn raw(&mut self, records: &[u8]) -> &mut PerfEncoder {
+        self.records.extend_from_slice(records);
+        self
+    }
+
+    /// The records so far.
+    pub(super) fn recorded(&self) -> &[u8] {
+        &self.records
+    }
+
+    /// The records so far, which are gone then.
+    pub(super) fn take_recorded(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.records)
     }
 
     /// A record of the kernel of the first event, with where and when behind it.
@@ -74,17 +91,34 @@ impl PerfEncoder {
         (index, tid, cpu): (u32, Option<u32>, Option<u32>),
     ) -> &mut PerfEncoder {
         let padded = data.len().div_ceil(8) * 8;
+        self.auxtrace_header(padded as u64, offset, (index, tid, cpu));
+        self.records.extend_from_slice(data);
+        self.records.resize(self.records.len() + padded - data.len(), 0);
+        self
+    }
+
+    /// The record before AUX data, whose size is a multiple of 8.
+    pub(super) fn auxtrace_header(
+        &mut self,
+        bytes: u64,
+        offset: u64,
+        (index, tid, cpu): (u32, Option<u32>, Option<u32>),
+    ) -> &mut PerfEncoder {
         let mut body = Vec::new();
-        for word in [padded as u64, offset, 0] {
+        for word in [bytes, offset, 0] {
             body.extend_from_slice(&word.to_le_bytes());
         }
         for half in [index, tid.unwrap_or(u32::MAX), cpu.unwrap_or(u32::MAX), 0] {
             body.extend_from_slice(&half.to_le_bytes());
         }
-        self.record(number::AUXTRACE, 0, &body);
-        self.records.extend_from_slice(data);
-        self.records.resize(self.records.len() + padded - data.len(), 0);
-        self
+        self.record(number::AUXTRACE, 0, &body)
+    }
+
+    /// How the processor's counter becomes perf's clock.
+    pub fn time_conversion(&mut self, clock: &PerfClock) -> &mut PerfEncoder {
+        let words = [u64::from(clock.shift), clock.mult.into(), clock.zero];
+        let body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.record(number::TIME_CONV, 0, &body)
     }
 
     /// The kernel wrote AUX data.

@@ -3,7 +3,8 @@
 //!
 //! There is a crate for this format. It is not used, because a size in a damaged file makes it ask for that much memory, because it
 //! holds the AUX data of a whole round at once, and because it passes over branch stacks. Here nothing is read before it is
-//! asked for: AUX data is a place in the file ([`AuxSegment`]), which a decoder reads in pieces.
+//! asked for: AUX data is a place in the file ([`AuxSegment`]), which a decoder reads in pieces. What records itself asks the
+//! kernel with an [`EventRequest`] and writes with a [`PerfWriter`].
 //!
 //! ```text
 //! PerfFile ─ attributes, then one Record after the other (record, sample)
@@ -20,7 +21,9 @@ mod bytes;
 pub mod encode;
 mod file;
 mod record;
+mod request;
 mod sample;
+mod write;
 
 pub use attribute::EventAttribute;
 pub use auxtrace::{AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, PtInfo};
@@ -29,7 +32,9 @@ pub use bts::{BtsDecoder, BtsElement, BtsRecord};
 pub use bytes::{ReadAt, Spooled};
 pub use file::{Feature, PerfFile};
 pub use record::{AuxFlags, Record, RecordBody, SampleId};
+pub use request::{ATTRIBUTE_BYTES, EventRequest};
 pub use sample::Sample;
+pub use write::{AuxPlace, PerfWriter, WrittenEvent};
 
 use std::io;
 

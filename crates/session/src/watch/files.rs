@@ -6,10 +6,11 @@
 //!   trigger.json   what was detected, the window, the history held, what is missing
 //!   explain.txt    the explanation, for people
 //!   kernel/        the CTF trace (babeltrace2 and Trace Compass open it)
+//!   ust/           the same of programs, with -u
+//!   hardware/      what a trace unit wrote, with --hardware: see rtscope_hardware::capture
 //! ```
 
-use super::ftrace::FtracePart;
-use crate::program_flight::UserPart;
+use super::writer::Parts;
 use crate::{Failure, Observer};
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::Recording;
@@ -19,8 +20,8 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// What is saved: the kernel's events, those of ftrace, and those of programs.
-pub(super) type Evidence<'a> = (&'a Recording, Option<&'a FtracePart>, Option<&'a UserPart>);
+/// What is saved: the kernel's events, and what others held.
+pub(super) type Evidence<'a> = (&'a Recording, &'a Parts);
 
 /// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
 /// directory) has taken the name.
@@ -28,7 +29,7 @@ pub(super) fn write(
     target: &Path,
     trigger: &TriggerFile,
     explanation: Option<&str>,
-    (recording, part, user): Evidence<'_>,
+    (recording, parts): Evidence<'_>,
     info: &TraceInfo,
 ) -> Result<bool, Failure> {
     let failed =
@@ -43,14 +44,17 @@ pub(super) fn write(
         fs::write(staged.path().join("explain.txt"), text).map_err(|error| failed(&error))?;
     }
     let trace = staged.path().join("kernel");
-    match part {
+    match &parts.ftrace {
         Some(part) => write_snapshot(&trace, recording, info, &part.tracepoints, &part.pages)
             .map(drop)
             .map_err(|error| failed(&error))?,
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
     }
-    if let Some(user) = user {
+    if let Some(user) = &parts.user {
         user.write(&staged.path().join("ust")).map(drop).map_err(|error| failed(&error))?;
+    }
+    if let Some(hardware) = &parts.hardware {
+        hardware.write(staged.path())?;
     }
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(false),

@@ -8,7 +8,8 @@ use super::actions::Actions;
 use super::backlog::Backlog;
 use super::counted::Counted;
 use super::describe::Describer;
-use super::ftrace::{FtracePart, FtraceRecorder};
+use super::ftrace::FtraceRecorder;
+use super::hardware::{HardwareFlight, HardwarePart};
 use super::intervals;
 use super::measured;
 use super::observable::is_judged_later;
@@ -17,12 +18,12 @@ use super::plan::Plan;
 use super::stacks::Stacks;
 use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
-use super::writer::{FinishedJob, Job, Settings, Writer, in_order};
+use super::writer::{FinishedJob, Job, Parts, Settings, Writer, in_order};
 use super::{HeldHistory, WatchStart};
 use crate::command::Child;
 use crate::metrics::MetricsServer;
 use crate::placement::Placement;
-use crate::program_flight::{ProgramFlight, UserPart};
+use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop, wall_clock};
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
@@ -45,12 +46,21 @@ const NOTABLE_WAIT_NS: u64 = 500_000_000;
 /// A late response that no snapshot has come for in this time is explained without one.
 const PATIENCE_NS: u64 = 1_500_000_000;
 
+/// What records for snapshots beside eBPF.
+#[derive(Debug)]
+pub struct Recorders {
+    pub ftrace: Option<FtraceRecorder>,
+    pub programs: Option<ProgramFlight>,
+    pub hardware: Option<HardwareFlight>,
+}
+
 /// A watch under way.
 #[derive(Debug)]
 pub struct Listener {
     recorder: FlightRecorder,
     ftrace: Option<FtraceRecorder>,
     programs: Option<ProgramFlight>,
+    hardware: Option<HardwareFlight>,
     writer: Writer,
     observer: Arc<dyn Observer>,
     actions: Arc<Actions>,
@@ -108,7 +118,7 @@ impl Listener {
     pub fn new(
         plan: Plan,
         ebpf: EbpfPrograms,
-        (ftrace, programs): (Option<FtraceRecorder>, Option<ProgramFlight>),
+        beside: Recorders,
         (observer, placement, actions): (Arc<dyn Observer>, Placement, Arc<Actions>),
     ) -> Result<Listener, Failure> {
         let recorder = FlightRecorder::new(ebpf.memory(&plan.ebpf)?, ebpf.started());
@@ -130,8 +140,9 @@ impl Listener {
         Ok(Listener {
             ebpf,
             recorder,
-            ftrace,
-            programs,
+            ftrace: beside.ftrace,
+            programs: beside.programs,
+            hardware: beside.hardware,
             writer,
             observer,
             actions,
@@ -296,20 +307,23 @@ impl Listener {
     }
 
     fn pause(&self, now: MonotonicNs) -> Duration {
-        let busy = self.recorder.is_armed() || now.since(self.last_late) < BUSY_NS;
+        // Until they are frozen, circles lose the oldest of what led to it.
+        let busy = self.hardware.is_some() || self.recorder.is_armed() || now.since(self.last_late) < BUSY_NS;
         if busy { POLL_BUSY } else { POLL_IDLE }
     }
 
     fn poll(&mut self, now: MonotonicNs) -> Result<(), Failure> {
+        self.freeze_units()?;
         self.placement.follow(now, || self.ebpf.dump_tasks().ok());
         self.take_intervals();
+        self.freeze_units()?;
         self.take_reports();
         self.tell_what_hangs(now)?;
         self.tell_who_asks(now);
         self.tell_metrics(now);
         self.tell_counts(now);
         if let Some(done) = self.writer.poll()? {
-            self.take_finished(done);
+            self.take_finished(done)?;
         }
         if now >= self.next_slow {
             self.next_slow = now.plus(SLOW_NS);
@@ -325,6 +339,14 @@ impl Listener {
             self.explain_without_snapshot()?;
         }
         Ok(())
+    }
+
+    /// As soon as it is known that something was late.
+    fn freeze_units(&mut self) -> Result<(), Failure> {
+        match &mut self.hardware {
+            Some(hardware) if self.recorder.is_armed() => hardware.freeze(),
+            _ => Ok(()),
+        }
     }
 
     fn take_reports(&mut self) {
@@ -471,7 +493,18 @@ impl Listener {
             None => None,
         };
         let user = self.programs.as_ref().map(|programs| programs.freeze(trace.from, trace.until));
-        self.give(snapshot, Some(trace), (part, user), late)
+        let hardware = self.take_units(snapshot.detected)?;
+        self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
+    }
+
+    fn take_units(&mut self, detected: MonotonicNs) -> Result<Option<HardwarePart>, Failure> {
+        let Some(hardware) = &mut self.hardware else { return Ok(None) };
+        let part = hardware.take(detected)?;
+        if part.is_none() {
+            self.observer
+                .note("a snapshot is without the unit's trace: that of the one before is still being saved");
+        }
+        Ok(part)
     }
 
     /// What the banks hold explains the late responses since the last snapshot, while recording goes on.
@@ -482,14 +515,14 @@ impl Listener {
             return Ok(());
         }
         let snapshot = self.recorder.peek(earliest(&late, now));
-        self.give(snapshot, None, (None, None), late)
+        self.give(snapshot, None, Parts::default(), late)
     }
 
     fn give(
         &mut self,
         snapshot: Snapshot,
         trace: Option<Window>,
-        (part, user): (Option<FtracePart>, Option<UserPart>),
+        parts: Parts,
         late: Vec<LateResponse>,
     ) -> Result<(), Failure> {
         let tasks = self.ebpf.dump_tasks()?;
@@ -498,7 +531,7 @@ impl Listener {
         window.from = earliest(&late, window.from);
         let late = in_order(late, snapshot.generation, trace);
         let misses = self.misses.since(window.from);
-        self.writer.give(Job { snapshot, trace, part, user, window, tasks, irqs: interrupts(), misses, late })
+        self.writer.give(Job { snapshot, trace, parts, window, tasks, irqs: interrupts(), misses, late })
     }
 
     /// Of an instance; what no instance has asked for is the first one's.
@@ -508,7 +541,10 @@ impl Listener {
         &mut self.summaries[known]
     }
 
-    fn take_finished(&mut self, done: FinishedJob) {
+    fn take_finished(&mut self, done: FinishedJob) -> Result<(), Failure> {
+        if let Some((hardware, part)) = self.hardware.as_mut().zip(done.hardware) {
+            hardware.give_back(part)?;
+        }
         let pulled = (done.snapshot.generation != 0).then_some(done.snapshot.generation);
         let by = done.explanations.iter().find(|(explanation, _)| explanation.snapshot == pulled);
         let summary = self.summary_of(by.map_or(0, |(explanation, _)| explanation.instance));
@@ -522,6 +558,7 @@ impl Listener {
             self.summary_of(explanation.instance).explained(explanation, *own);
         }
         done.unobserved.iter().for_each(|late| self.summary_of(late.instance).unobserved(late));
+        Ok(())
     }
 
     /// Takes what is still under way, and gives the summary of each instance.
@@ -599,11 +636,11 @@ impl Listener {
     /// At the end: what the banks still hold explains the late responses since the last snapshot.
     fn explain_the_rest(&mut self) -> Result<(), Failure> {
         if let Some(done) = self.writer.wait()? {
-            self.take_finished(done);
+            self.take_finished(done)?;
         }
         self.explain_without_snapshot()?;
         for done in self.writer.finish() {
-            self.take_finished(done);
+            self.take_finished(done)?;
         }
         Ok(())
     }

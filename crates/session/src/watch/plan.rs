@@ -8,6 +8,7 @@ use super::samples;
 use super::settings::{CountBeside, ExplainText, WatchSettings};
 use super::spans::{SpanTarget, SpanTracker};
 use crate::Failure;
+use crate::hardware::unit::UnitPlan;
 use nix::unistd::{AccessFlags, access};
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{End, Glob, Irq, OriginKind, Pid, TaskInfo, Tid, Tracker};
@@ -59,6 +60,8 @@ pub struct Plan {
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have.
     pub programs: Vec<String>,
+    /// A trace unit, and the bytes of its buffer of each CPU.
+    pub hardware: Option<(UnitPlan, usize)>,
     /// When to stop.
     pub duration_ns: Option<u64>,
     /// What is late is the limit from then on.
@@ -85,6 +88,7 @@ impl Plan {
         let settings = &WatchSettings { tracker: tracker(settings, pair.as_ref())?, ..settings.clone() };
         check_timeout(settings, pair.is_some())?;
         check_records(settings, pair.is_some())?;
+        let hardware = hardware(settings)?;
         if let Some(dir) = &settings.snapshot_dir {
             prepare_dir(dir)?;
         }
@@ -134,6 +138,7 @@ impl Plan {
             count: settings.count,
             kernel: settings.kernel.clone(),
             programs,
+            hardware,
             duration_ns: settings.duration_ns,
             timeout_ns: settings.timeout_ns,
             record_breakers: settings.record_breakers,
@@ -331,6 +336,12 @@ fn trackers(
         first.counted_by = settings.count.map(|count| count.by.counted_by(count.cells));
     }
     Ok(all)
+}
+
+/// The unit, if this machine has it.
+fn hardware(settings: &WatchSettings) -> Result<Option<(UnitPlan, usize)>, Failure> {
+    let Some((event, bytes)) = &settings.hardware else { return Ok(None) };
+    Ok(Some((UnitPlan::new(event)?, *bytes)))
 }
 
 /// The two events, where they are tracepoints of the kernel.

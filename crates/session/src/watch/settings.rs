@@ -3,6 +3,7 @@
 
 use super::actions::{ActionSettings, RecordText};
 use crate::command::CommandOutput;
+use crate::hardware::capture::EventSpec;
 use crate::hist::HistKey;
 use crate::units::DurationNs;
 use rtscope_analyze::explain::Explanation;
@@ -78,6 +79,8 @@ pub struct WatchSettings {
     pub kernel: Vec<String>,
     /// Patterns of programs' events that snapshots have in addition.
     pub programs: Vec<String>,
+    /// A trace unit whose newest content snapshots have in addition, and the bytes of its buffer of each CPU.
+    pub hardware: Option<(EventSpec, usize)>,
     /// Bytes of a bank of the flight recorder; each CPU has two. A power of two.
     pub bank_bytes: usize,
     /// History before a detection that a snapshot should have.
@@ -165,6 +168,7 @@ impl WatchSettings {
             metrics: None,
             kernel: Vec::new(),
             programs: Vec::new(),
+            hardware: None,
             bank_bytes: 8 << 20,
             pre_ns: 500_000_000,
             post_ns: 50_000_000,

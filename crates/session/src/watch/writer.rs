@@ -7,6 +7,7 @@
 use super::actions::Actions;
 use super::files;
 use super::ftrace::FtracePart;
+use super::hardware::HardwarePart;
 use super::memory::give_back;
 use super::observable::{is_judged_later, is_observable};
 use super::settings::ExplainText;
@@ -24,6 +25,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 
+/// What others than eBPF held of a snapshot, if they record.
+#[derive(Debug, Default)]
+pub struct Parts {
+    /// ftrace.
+    pub ftrace: Option<FtracePart>,
+    /// Programs' rings.
+    pub user: Option<UserPart>,
+    /// A trace unit.
+    pub hardware: Option<HardwarePart>,
+}
+
 /// A snapshot and what goes with it.
 #[derive(Debug)]
 pub struct Job {
@@ -31,10 +43,8 @@ pub struct Job {
     pub snapshot: Snapshot,
     /// What the trace shall cover; `None`: this is for explanations only, nothing is saved.
     pub trace: Option<Window>,
-    /// What ftrace held of that, if it records.
-    pub part: Option<FtracePart>,
-    /// What programs' rings held of that, if they record.
-    pub user: Option<UserPart>,
+    /// What others held of that.
+    pub parts: Parts,
     /// What is decoded: the trace, and before it the late responses since the last snapshot.
     pub window: Window,
     /// State dump.
@@ -60,6 +70,8 @@ pub struct FinishedJob {
     pub dropped: bool,
     /// It was to be saved, and that failed.
     pub failed: bool,
+    /// The unit's rings, which go on.
+    pub hardware: Option<HardwarePart>,
 }
 
 /// What the thread needs to know of the watch.
@@ -167,7 +179,7 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Ac
         let (tasks, irqs) = (std::mem::take(&mut job.tasks), std::mem::take(&mut job.irqs));
         job.snapshot.decode(job.window, tasks, irqs)
     };
-    recording.losses.extend(job.part.iter().flat_map(|part| part.losses.iter().cloned()));
+    recording.losses.extend(job.parts.ftrace.iter().flat_map(|part| part.losses.iter().cloned()));
     if job.misses.count != Some(0) {
         recording.losses.push(job.misses.clone());
     }
@@ -194,7 +206,8 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Ac
         }
     };
     let explanations = explanations.into_iter().zip(parts).collect();
-    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed }
+    let hardware = job.parts.hardware;
+    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed, hardware }
 }
 
 /// Late responses with their explanations and rtscope's own part in each, and those that could not be observed.
@@ -242,9 +255,8 @@ fn keep(
     observer: &dyn Observer,
 ) -> bool {
     let trigger = trigger_file(job, trace, settings, recording);
-    let saved = settings.dir.as_ref().map(|dir| {
-        save(dir, &trigger, (recording, job.part.as_ref(), job.user.as_ref()), explanations, settings)
-    });
+    let saved =
+        settings.dir.as_ref().map(|dir| save(dir, &trigger, (recording, &job.parts), explanations, settings));
     if let Some(Err(failure)) = &saved {
         observer.snapshot_lost(&trigger, failure);
     }
@@ -288,7 +300,7 @@ fn trigger_file(job: &Job, trace: Window, settings: &Settings, recording: &Recor
         post_ns: settings.post_ns,
         from_ns: trace.from,
         until_ns: trace.until,
-        ftrace_from_ns: job.part.as_ref().map(|part| part.pages.from),
+        ftrace_from_ns: job.parts.ftrace.as_ref().map(|part| part.pages.from),
         pre_met: recording
             .history
             .iter()

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `rtscope hardware capture`: a trace unit of this machine, into a directory that `hardware decode` reads.
+
+use super::processes;
+use super::rings::{RingsConfig, UnitRings};
+use super::unit::UnitPlan;
+use crate::command::{Child, CommandOutput, complain};
+use crate::placement::{ObservedTasks, Placement};
+use crate::watch::numbered::Numbered;
+use crate::{Failure, Observer, Stop};
+use nix::poll::{PollFd, PollFlags, ppoll};
+use rtscope_cpus::{Cpus, Machine};
+use rtscope_ctf::StagedDir;
+use rtscope_event::counted;
+use rtscope_flight::monotonic_now;
+pub use rtscope_hardware::capture::{CaptureInfo, CaptureMode, Frozen};
+use rtscope_hardware::perfdata::PerfWriter;
+pub use rtscope_hardware::pmu::EventSpec;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Between two looks at whether it is over; a ring that fills up ends the sleep.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A capture.
+#[derive(Clone, Debug)]
+pub struct CaptureSettings {
+    /// The unit, and its settings.
+    pub event: EventSpec,
+    /// The directory that is made.
+    pub output: PathBuf,
+    /// On these CPUs; `None`: all.
+    pub cpus: Option<Cpus>,
+    /// The threads of this process, and those that it starts; without it and COMMAND: all tasks.
+    pub pid: Option<u32>,
+    /// Bytes of the AUX area of each CPU: a power of two.
+    pub aux_bytes: usize,
+    /// All of it, or what there is at the end.
+    pub mode: CaptureMode,
+    /// Ends it after this time.
+    pub duration_ns: Option<u64>,
+    /// Started when the units are on; its end ends the capture. Empty: nothing is started.
+    pub command: Vec<OsString>,
+    /// Where its standard output goes.
+    pub command_output: CommandOutput,
+}
+
+/// What a capture came to, and how COMMAND ended if not well.
+pub type Captured = (CaptureInfo, Result<(), Failure>);
+
+/// Captures until it is asked to stop, the time is over, or COMMAND or the process has ended.
+///
+/// # Errors
+/// What kept it from that.
+pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> Result<Captured, Failure> {
+    let plan = UnitPlan::new(&settings.event)?;
+    let numbered = Numbered::of(settings.pid, None)?;
+    let cpus = traced_cpus(settings.cpus.as_ref())?;
+    let staged = StagedDir::new(&settings.output)
+        .map_err(|error| Failure::Usage(format!("--output {}: {error}", settings.output.display())))?;
+    let targets = ObservedTasks { processes: settings.pid.into_iter().collect(), ..ObservedTasks::default() };
+    let mut placement = Placement::take(targets, !settings.command.is_empty())?;
+    let mut child = match settings.command.is_empty() {
+        true => None,
+        false => Some(Child::held(&settings.command, &placement.of_caller(), settings.command_output)?),
+    };
+    if let Some(child) = &child {
+        placement.add_command(child.pid().0);
+    }
+    stop.begin()?;
+    let config = RingsConfig {
+        task: child.as_ref().map(|child| child.pid().0).or(settings.pid),
+        from_exec: child.is_some(),
+        cpus,
+        aux_bytes: settings.aux_bytes,
+        mode: settings.mode,
+    };
+    let mut rings = UnitRings::open(plan, config)?;
+    let mut writer = rings.begin(staged.path())?;
+    let failed =
+        |error: std::io::Error| Failure::system(format!("writing {}", settings.output.display()), &error);
+    if child.is_none() && settings.mode == CaptureMode::Full {
+        processes::add(&mut writer, settings.pid).map_err(failed)?;
+    }
+    if child.is_none() {
+        rings.enable()?;
+    }
+    observer.note(&format!(
+        "capturing {} on {}, {} KiB each; {}",
+        settings.event.pmu,
+        counted(rings.cpus(), "CPU", "CPUs"),
+        settings.aux_bytes >> 10,
+        ending(settings)
+    ));
+    if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
+        child.release();
+    }
+    let mut until = End { child, numbered, duration_ns: settings.duration_ns, started: monotonic_now() };
+    while !until.has_come(stop) {
+        if settings.mode == CaptureMode::Full {
+            wait(&rings);
+            rings.drain(&mut writer, false).map_err(failed)?;
+        } else {
+            stop.wait(LOOK, until.child.as_ref().and_then(Child::end).as_ref());
+        }
+    }
+    rings.freeze()?;
+    let frozen = take(&mut rings, &mut writer, settings).map_err(failed)?;
+    let info = rings.end(writer, staged.path(), frozen)?;
+    drop(rings);
+    staged.publish().map_err(|error| Failure::Failed(error.to_string()))?;
+    if let Some(child) = &mut until.child {
+        child.terminate();
+    }
+    if let Some(end) = until.child.as_mut().and_then(Child::ending) {
+        observer.command_ended(end);
+    }
+    Ok((info, complain(until.child.as_mut(), observer)))
+}
+
+/// What there is when all is off.
+fn take(
+    rings: &mut UnitRings,
+    writer: &mut PerfWriter,
+    settings: &CaptureSettings,
+) -> std::io::Result<Option<Frozen>> {
+    match settings.mode {
+        CaptureMode::Full => rings.drain(writer, true).map(|()| None),
+        CaptureMode::Snapshot => {
+            let frozen_ns = monotonic_now().0;
+            // Now, as what was mapped may have been mapped long before what the circles hold.
+            processes::add(writer, settings.pid)?;
+            rings.save(writer)?;
+            Ok(Some(Frozen { detected_ns: None, frozen_ns }))
+        }
+    }
+}
+
+/// What ends it.
+struct End {
+    child: Option<Child>,
+    numbered: Option<Numbered>,
+    duration_ns: Option<u64>,
+    started: rtscope_event::MonotonicNs,
+}
+
+impl End {
+    fn has_come(&mut self, stop: &Stop) -> bool {
+        let over = self.duration_ns.is_some_and(|duration| monotonic_now().since(self.started) >= duration);
+        let has_ended = self.child.as_mut().is_some_and(Child::has_ended)
+            || self.numbered.is_some_and(Numbered::has_ended);
+        stop.asked() || over || has_ended
+    }
+}
+
+/// Until a ring has come to its watermark; a signal ends it, too.
+fn wait(rings: &UnitRings) {
+    let mut watched: Vec<PollFd> = rings.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+    // Whatever came: the caller looks at all of it again.
+    let _ = ppoll(&mut watched, Some(LOOK.into()), None);
+}
+
+/// In words.
+fn ending(settings: &CaptureSettings) -> &'static str {
+    match (settings.command.is_empty(), settings.duration_ns) {
+        (false, _) => "until COMMAND ends",
+        (true, Some(_)) => "until the time is over",
+        (true, None) => "Ctrl-C ends it",
+    }
+}
+
+/// Those that are on, of those that are wanted.
+pub(crate) fn traced_cpus(wanted: Option<&Cpus>) -> Result<Vec<u32>, Failure> {
+    let online = Machine::read().online;
+    let chosen = wanted.map_or_else(|| online.clone(), |wanted| wanted.of(&online));
+    if chosen.is_empty() {
+        return Err(Failure::Usage(format!("--cpu: none of these is on; these are: {online}")));
+    }
+    Ok(chosen.iter().collect())
+}

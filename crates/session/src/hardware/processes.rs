@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was mapped before a recording began: the code of processes that are there already, from `/proc`, as records.
+
+use rtscope_hardware::perfdata::encode::PerfEncoder;
+use rtscope_hardware::perfdata::{PerfWriter, SampleId};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Adds the names and mappings of processes that are there now. One that ends meanwhile has fewer.
+pub(crate) fn add(writer: &mut PerfWriter, only: Option<u32>) -> io::Result<()> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for pid in numbers.filter(|pid| only.is_none_or(|only| only == *pid)) {
+        add_one(writer.encoder(), pid);
+        // Written when there is enough of it.
+        writer.records(&[])?;
+    }
+    Ok(())
+}
+
+fn add_one(encoder: &mut PerfEncoder, pid: u32) {
+    let process = format!("/proc/{pid}");
+    let of = |tid: u32| SampleId { pid: Some(pid), tid: Some(tid), ..SampleId::default() };
+    for thread in fs::read_dir(Path::new(&process).join("task")).into_iter().flatten().flatten() {
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        if let Some(tid) = thread.file_name().to_str().and_then(|tid| tid.parse().ok()) {
+            encoder.comm(pid, tid, name.trim_end(), &of(tid));
+        }
+    }
+    let maps = fs::read_to_string(Path::new(&process).join("maps")).unwrap_or_default();
+    for (place, file) in maps.lines().filter_map(code) {
+        encoder.mmap2(pid, place, file, &of(pid));
+    }
+}
+
+/// Where code of a file is: address, bytes, and the place in the file.
+fn code(line: &str) -> Option<((u64, u64, u64), &str)> {
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let file = words.nth(2)?.trim_start();
+    let (start, end) = range.split_once('-')?;
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    let (start, end) = (number(start)?, number(end)?);
+    let is_code = rights.as_bytes().get(2) == Some(&b'x') && file.starts_with('/');
+    is_code.then_some(((start, end.checked_sub(start)?, number(offset)?), file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_code_of_files_is_mapped() {
+        let line = "55d0f6a00000-55d0f6a21000 r-xp 00004000 fe:00 1234                       /usr/bin/a b";
+        assert_eq!(code(line), Some(((0x55d0_f6a0_0000, 0x21000, 0x4000), "/usr/bin/a b")));
+        assert_eq!(code("7ffd1000-7ffd2000 r-xp 00000000 00:00 0    [vdso]"), None);
+        assert_eq!(code("55d0f6a00000-55d0f6a21000 rw-p 00004000 fe:00 1234   /usr/bin/a"), None);
+        assert_eq!(code("55d0f6a00000-55d0f6a21000 r-xp 00004000 fe:00 0"), None);
+    }
+}

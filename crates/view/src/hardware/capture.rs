@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was captured of a trace unit, by CPU, and what is missing.
+
+use crate::label::clean;
+use crate::units::counted;
+use rtscope_hardware::capture::{CaptureInfo, CaptureMode};
+use std::fmt::Write;
+use std::path::Path;
+
+/// One object: the capture's description.
+///
+/// # Errors
+/// Never, as all of it is numbers and text.
+pub fn capture_json(info: &CaptureInfo) -> serde_json::Result<String> {
+    serde_json::to_string(info)
+}
+
+/// The same as text, and what to do next.
+#[must_use]
+pub fn capture_text(info: &CaptureInfo, directory: &Path) -> String {
+    let directory = clean(&directory.display().to_string());
+    let kind = match info.mode {
+        CaptureMode::Full => "all",
+        CaptureMode::Snapshot => "the newest",
+    };
+    let cpus = counted(info.cpus.len() as u64, "CPU", "CPUs");
+    let mut text =
+        format!("{directory}: {kind} of {}, {} bytes on {cpus}\n", clean(&info.unit), info.aux_bytes());
+    for cpu in &info.cpus {
+        let _ = writeln!(text, "  CPU {:<5}  {} bytes", cpu.cpu, cpu.aux_bytes);
+        let mut missing = |count: u64, what: &str| {
+            if count > 0 {
+                let _ = writeln!(text, "    lost     {}: {what}", counted(count, "time", "times"));
+            }
+        };
+        missing(cpu.truncated, "the buffer was full (--buffer)");
+        missing(cpu.partial, "the unit was stopped for a part of the time");
+        missing(cpu.collisions, "samples met");
+        if cpu.lost_records > 0 {
+            let records = counted(cpu.lost_records, "record", "records");
+            let _ = writeln!(text, "    lost     {records} of what tasks did");
+        }
+    }
+    if info.clock.is_none() {
+        text.push_str(
+            "  the kernel does not tell how this processor's counter becomes time: times will be ticks\n",
+        );
+    }
+    let _ = writeln!(text, "rtscope hardware decode {directory} shows what is in it");
+    text
+}
