@@ -152,7 +152,7 @@ impl Incomplete {
     pub fn words(&self) -> String {
         match self {
             Incomplete::DeeperThanCopy { bytes } => {
-                format!("the stack is deeper than the {bytes} bytes that were copied (--stack-bytes)")
+                format!("the stack is deeper than the {bytes} bytes that were copied (--stacks=SIZE)")
             }
             Incomplete::NotPresent { bytes } => {
                 format!("after {bytes} bytes, a page of the stack was not in memory")

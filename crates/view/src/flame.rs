@@ -162,7 +162,7 @@ fn colour(kind: FlameKind) -> &'static str {
 #[must_use]
 pub fn flame_text(flame: &Flame) -> String {
     let Some(tracker) = flame.tracker else {
-        return "no stacks: watch offcpu, syscall and lock have them, unless --no-stacks\n".to_owned();
+        return "no stacks: watch offcpu, syscall and lock have them with --stacks\n".to_owned();
     };
     let mut text = format!(
         "{}: {}, {} in all, {}{}\n",

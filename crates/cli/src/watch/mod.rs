@@ -182,7 +182,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         pre_ns: options.pre.0,
         post_ns: options.post.0,
         interval_ns: options.rate.0,
-        stack_bytes: (!options.no_stacks).then(|| u32::try_from(options.stack_bytes.0).unwrap_or(u32::MAX)),
+        stack_bytes: options.stacks.map(|bytes| u32::try_from(bytes.0).unwrap_or(u32::MAX)),
         duration_ns: options.duration.map(|duration| duration.0),
         timeout_ns: options.timeout.map(|timeout| timeout.0),
         command_output: options.json.of_command(),

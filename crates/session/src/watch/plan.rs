@@ -281,7 +281,7 @@ fn stacks(settings: &WatchSettings) -> Result<Option<StackConfig>, Failure> {
     let most = StackConfig::MOST_BYTES;
     match settings.stack_bytes {
         Some(bytes) if bytes == 0 || bytes > most => Err(Failure::Usage(format!(
-            "--stack-bytes: {bytes} bytes of each stack: from 1 to {most} ({}K) can be copied, or none (--no-stacks)",
+            "--stacks={bytes}: from 1 to {most} bytes ({}K) of each stack can be copied",
             most >> 10
         ))),
         Some(bytes) if settings.limits().any(|(tracker, _)| tracker.has_stacks()) => {

@@ -173,7 +173,7 @@ impl WatchSettings {
             pre_ns: 500_000_000,
             post_ns: 50_000_000,
             interval_ns: 1_000_000_000,
-            stack_bytes: Some(16 << 10),
+            stack_bytes: None,
             duration_ns: None,
             timeout_ns: None,
             command: Vec::new(),

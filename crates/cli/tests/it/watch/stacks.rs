@@ -100,9 +100,15 @@ impl Drop for Running {
     }
 }
 
+/// An option that changes nothing: without stacks.
+const NONE: &str = "--rate=1/s";
+
 fn watch(tracker: &str, arguments: &[&str]) -> Rtscope {
     let mut command = Command::new(program("rtscope").expect("it is built"));
     command.args(["watch", tracker, "--json", "--threshold", LIMIT, "--duration", "120s"]).args(arguments);
+    if !arguments.iter().any(|argument| argument.starts_with("--stacks") || *argument == NONE) {
+        command.arg("--stacks");
+    }
     let mut watch = Rtscope::start(command).expect("it starts");
     watch.wait_for_type("start").expect("it watches");
     watch
@@ -292,7 +298,7 @@ fn root_a_stack_that_ends_early_says_why() {
         return;
     };
     // 400 frames of at least 100 bytes, of which 256 are kept at most.
-    let watch_deep = watch("offcpu", &["--task", "stacks-deep", "--stack-bytes", "4K"]);
+    let watch_deep = watch("offcpu", &["--task", "stacks-deep", "--stacks=4K"]);
     let mut running = built.run(&["2", "400"]);
     running.let_in();
     assert_eq!(running.line(), "round 0");
@@ -357,7 +363,7 @@ fn root_without_unwind_information_the_frame_pointer_leads_on_or_the_stack_says_
 #[test]
 fn root_a_watch_without_stacks_has_none_and_a_size_that_is_none_is_refused() {
     let Some(built) = Built::new("stacks.cpp", "stacks-none", &["-O2"]) else { return };
-    let watch = watch("offcpu", &["--task", "stacks-none", "--no-stacks"]);
+    let watch = watch("offcpu", &["--task", "stacks-none", NONE]);
     let mut running = built.run(&["2"]);
     running.let_in();
     assert_eq!(running.line(), "round 0");
@@ -365,10 +371,10 @@ fn root_a_watch_without_stacks_has_none_and_a_size_that_is_none_is_refused() {
     assert!(!all.is_empty() && all.iter().all(|late| late.stacks.is_none()), "{all:#?}");
     for size in ["0K", "65K"] {
         let mut command = Command::new(program("rtscope").expect("it is built"));
-        command.args(["watch", "offcpu", "--threshold", "1ms", "--stack-bytes", size, "--", "true"]);
+        command.args(["watch", "offcpu", "--threshold", "1ms", &format!("--stacks={size}"), "--", "true"]);
         let output = command.output().expect("it is refused");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains("--stack-bytes"), "{size}: {said}");
+        assert!(output.status.code() == Some(2) && said.contains("--stacks"), "{size}: {said}");
     }
 }
 
@@ -389,6 +395,7 @@ fn root_a_flame_graph_has_the_time_of_all_stacks_that_a_watch_has_saved() {
     command.args([
         "watch",
         "offcpu",
+        "--stacks",
         "--task",
         "stacks-flame",
         "--threshold",
