@@ -98,7 +98,8 @@ static __always_inline bool enter(struct here *here)
 	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
 	here->now_ns = config.record ? bpf_ktime_get_ns() : 0;
 	here->alone = false;
-	/* Nothing, of which the verifier does not know that it is 0: else it looks at all that follows once with a copy and once without. */
+	/* Nothing, of which the verifier does not know that it is 0: else it looks at all that follows once with a copy and once without.
+	 * ORDER: none; nobody writes it. */
 	here->stack = config.stack_bytes ? *(volatile __u32 *)&trigger.pad : 0;
 	here->waker_stack = here->stack;
 	if (config.while_ns)

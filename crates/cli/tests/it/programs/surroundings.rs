@@ -165,7 +165,7 @@ fn root_what_is_in_the_place_of_roots_session_keeps_no_dead_one_alive() {
         ("setpriv --reuid=12345 --regid=12345 --clear-groups", "setpriv --reuid=12346 --clear-groups");
     let left = |attack: &str| -> u64 {
         let script = format!(
-            "set -e; d=$(mktemp -d /dev/shm/room.XXX); chmod 777 $d; cd $d; cp {rtscope} {program} .; mkfifo in
+            "set -e; d=/dev/shm/room; mkdir -m 777 $d; cd $d; cp {rtscope} {program} .; mkfifo in
             {user} ./emitter wait 1 300 <in >out & emitter=$!
             exec 5>in; until grep -q ready out; do sleep .01; done
             {user} ./rtscope record -u 'test:*' -o t 2>said & recorder=$!
