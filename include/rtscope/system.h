@@ -213,9 +213,15 @@ static inline long rtscope__map(uint64_t bytes, int flags, int file)
  */
 static inline long rtscope__map_over(void *memory, uint64_t bytes)
 {
-	return rtscope__call_again(
-		__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
-		RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED, -1, 0);
+	int flags = RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED;
+	long at = rtscope__call_again(__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
+				      flags | RTSCOPE__MAP_PRIVATE, -1, 0);
+
+	/* RLIMIT_DATA counts private memory, not this, which is as private: a fork's child maps over it again. */
+	if ((unsigned long)at > (unsigned long)-4096L)
+		at = rtscope__call_again(__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
+					 flags | RTSCOPE__MAP_SHARED, -1, 0);
+	return at;
 }
 
 static inline void rtscope__unmap(void *memory, uint64_t bytes)

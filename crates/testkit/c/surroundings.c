@@ -6,6 +6,7 @@
  *   mount COMMAND   100 events, a new /dev/shm in which COMMAND is run, an event of a new thread, 100 events
  *   sandbox         10 events; a child that gets a user namespace and emits 100, and its child, which emits 100
  *   streams         200 threads of 10 events each, while another writes to standard output and error, which are closed
+ *   limited         5 events that are too large and 10 others, a limit for private memory, and 3 children of 7 events, each with a child of 3
  *   negative        an event with a count that is negative, of memory that ends there
  */
 #define _GNU_SOURCE
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,6 +123,44 @@ static int with_negative_count(void)
 	return 0;
 }
 
+static void emit_too_large(uint32_t count)
+{
+	static char part[1024];
+
+	for (uint32_t n = 0; n < count; n++)
+		RTSCOPE_EVENT(test, large, rtscope_bytes(a, part, 1024), rtscope_bytes(b, part, 1024),
+			      rtscope_bytes(c, part, 1024), rtscope_bytes(d, part, 1024), rtscope_bytes(e, part, 1024),
+			      rtscope_bytes(f, part, 1024), rtscope_bytes(g, part, 1024), rtscope_bytes(h, part, 1024));
+}
+
+static int with_little_data(void)
+{
+	struct rlimit limit = { 4096, 4096 };
+
+	emit_too_large(5);
+	emit(10);
+	if (setrlimit(RLIMIT_DATA, &limit))
+		return 1;
+	for (int i = 0; i < 3; i++) {
+		pid_t child = fork();
+		int status;
+
+		if (!child) {
+			emit(7);
+			child = fork();
+			if (!child) {
+				emit(3);
+				_exit(0);
+			}
+			_exit(waitpid(child, &status, 0) != child || status);
+		}
+		if (waitpid(child, &status, 0) != child || status)
+			return 1;
+	}
+	printf("emitted 45\n");
+	return 0;
+}
+
 int main(int count, char **words)
 {
 	const char *mode = count > 1 ? words[1] : "", *argument = count > 2 ? words[2] : "";
@@ -131,6 +171,8 @@ int main(int count, char **words)
 		return in_sandbox();
 	if (!strcmp(mode, "streams"))
 		return with_closed_streams();
+	if (!strcmp(mode, "limited"))
+		return with_little_data();
 	if (!strcmp(mode, "negative"))
 		return with_negative_count();
 	emit((uint32_t)atoi(argument));

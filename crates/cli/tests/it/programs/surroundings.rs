@@ -208,6 +208,16 @@ fn what_a_program_writes_to_closed_streams_gets_into_no_buffer() {
     assert_eq!((recorded.events(), recorded.remarks().as_str()), (2000, "[]"), "{}", recorded.account);
 }
 
+/// What its parent lost is not lost again, and it does not hold its parent's ring.
+#[test]
+fn a_fork_without_private_memory_counts_what_it_loses_and_nothing_else() {
+    let Some((fixture, program)) = fixture() else { return };
+    let recorded = fixture.record(&[], &words(&program, &["limited"]));
+    assert_eq!(recorded.printed("emitted "), 45);
+    assert_eq!(recorded.events() + recorded.lost(), 45, "{}", recorded.account);
+    assert!(recorded.events() >= 10, "{}", recorded.account);
+}
+
 #[test]
 fn a_negative_count_is_an_empty_sequence() {
     let Some((fixture, program)) = fixture() else { return };
