@@ -111,7 +111,7 @@ fn follow(follower: &mut Follower, time: Duration) {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_descriptors_are_those_of_proc_at_random_instants() {
     let mut random = Random(7);
@@ -192,8 +192,10 @@ fn of_command(options: &[&str], script: &str) -> Value {
 // NEEDS: verifier
 #[test]
 fn root_it_says_who_opened_what_and_how_it_was_closed() {
-    let report =
-        of_command(&["--path", "/etc/passwd"], "exec 7</etc/passwd; exec 9<&7; exec 7<&-; sleep 0.01");
+    let report = of_command(
+        &["--path", "/etc/passwd"],
+        "exec 7</etc/passwd; exec 9<&7; exec 7<&-; (sleep 0.01; true); true",
+    );
     let rows = report["descriptors"].as_array().expect("an array");
     let of = |fd: u64, closed: &str| {
         let found = rows.iter().find(|row| row["fd"] == fd && row["closed"]["by"] == closed);
@@ -211,7 +213,7 @@ fn root_it_says_who_opened_what_and_how_it_was_closed() {
     assert_eq!((&report["scans"], &report["losses"]["ring_full"]), (&1.into(), &0.into()));
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_what_finds_no_room_is_counted_and_looked_up_again() {
     let script = "i=0; while [ $i -lt 4000 ]; do exec 7</etc/passwd; i=$((i+1)); done; sleep 1.2; exec 8</etc/group; sleep 0.2";

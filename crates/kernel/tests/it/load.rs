@@ -62,9 +62,9 @@ fn kinds() -> [TrackerConfig; 11] {
     ]
 }
 
-fn assert_loaded(trackers: Vec<TrackerConfig>) {
+fn assert_loaded(trackers: Vec<TrackerConfig>, stacks: Option<StackConfig>) {
     let names: Vec<&str> = trackers.iter().map(|tracker| tracker.follows.tracker().name()).collect();
-    let started = EbpfPrograms::start(&EbpfConfig { trackers, ..config() });
+    let started = EbpfPrograms::start(&EbpfConfig { trackers, stacks, ..config() });
     assert!(started.is_ok(), "{names:?}: {:?}", started.err());
 }
 
@@ -77,8 +77,21 @@ fn root_one_tracker_of_each_kind_is_loaded() {
     // As many as there can be at once: the first, and the last.
     let kinds = kinds();
     let at_once = rtscope_abi::RTS_INSTANCES as usize;
-    assert_loaded(kinds[..at_once].to_vec());
-    assert_loaded(kinds[kinds.len() - at_once..].to_vec());
+    assert_loaded(kinds[..at_once].to_vec(), None);
+    assert_loaded(kinds[kinds.len() - at_once..].to_vec(), None);
+}
+
+/// The verifier of Linux 7.2 does not take one of each kind with stacks.
+// NEEDS: verifier
+#[test]
+fn root_trackers_that_have_stacks_are_loaded_with_them() {
+    if skip_without_ebpf() {
+        return;
+    }
+    let has_stacks = |tracker: &TrackerConfig| tracker.follows.tracker().has_stacks();
+    let kinds: Vec<TrackerConfig> = kinds().into_iter().filter(has_stacks).collect();
+    assert_eq!(kinds.len(), 3);
+    assert_loaded(kinds, config().stacks);
 }
 
 /// As many as there can be, of whatever kinds. Not on each kernel: the verifier of Linux 7.2 goes further into loops, and does not take eight
@@ -94,7 +107,7 @@ fn root_eight_trackers_of_any_kinds_are_loaded() {
     // There is one of pairs at most.
     let kinds = &kinds[..kinds.len() - 1];
     let mixes = kinds.iter().map(|kind| eight_of(std::slice::from_ref(kind))).chain([eight_of(kinds)]);
-    mixes.for_each(assert_loaded);
+    mixes.for_each(|kinds| assert_loaded(kinds, None));
 }
 
 // NEEDS: verifier

@@ -228,7 +228,8 @@ fn told_functions(stack: &TaskStack, running: &Running) -> Vec<String> {
 #[test]
 fn root_a_stack_is_whole_wherever_its_programs_are_loaded() {
     let file = program("rtscope-stacks").expect("it is built");
-    let queue = ["stands_in_the_queue", "stands_in_the_queue", "stands_in_the_queue", "main"];
+    // What called the first of these is not told by the program: by distance alone it could be taken for a neighbour.
+    let queue = ["stands_in_the_queue"; 3];
     for (tracker, argument, innermost) in
         [("offcpu", "--wait", "waits_at_the_gate"), ("syscall", "--read", "reads_its_input")]
     {
@@ -250,14 +251,14 @@ fn root_a_stack_is_whole_wherever_its_programs_are_loaded() {
         let task = stacks.task.as_ref().expect("above");
         assert_eq!(task.incomplete, None, "{task:#?}");
         assert_eq!(
-            (task.tid.0, told_functions(task, &running)[1..].to_vec()),
+            (task.tid.0, told_functions(task, &running)[1..4].to_vec()),
             (pid, queue.map(str::to_owned).to_vec()),
             "{task:#?}"
         );
         let waker = stacks.waker.as_ref().unwrap_or_else(|| panic!("{late:#?}"));
         if tracker == "offcpu" {
             assert!(task.kernel.iter().any(|place| place.contains("futex")), "{task:#?}");
-            assert_eq!(told_functions(waker, &running), ["lets_in", "keeps_the_gate"], "{waker:#?}");
+            assert_eq!(told_functions(waker, &running)[..2], ["lets_in", "keeps_the_gate"], "{waker:#?}");
         } else {
             assert_eq!(waker.pid.0, std::process::id(), "this test wrote its input");
         }
