@@ -4,7 +4,7 @@
  *
  * A program's stack can be read only while its task is current and its memory loaded, and few programs of a distribution have frame pointers: so
  * its registers and the newest part of its stack are copied, and user space unwinds that. What is claimed here is filled by the hook that has the task's
- * context (docs/adr/0028). Nothing is copied of what is not late. A copy takes tens of microseconds (docs/measurements/stacks.md).
+ * context (docs/adr/0030). Nothing is copied of what is not late. A copy takes tens of microseconds (docs/measurements/stacks.md).
  */
 #ifndef RTSCOPE_CORE_STACKS_BPF_H
 #define RTSCOPE_CORE_STACKS_BPF_H
