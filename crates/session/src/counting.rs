@@ -126,19 +126,13 @@ impl Counting {
             ..ObservedTasks::default()
         };
         let mut placement = Placement::take(targets, !counted.command.is_empty())?;
-        let mut child = match counted.command.is_empty() {
-            true => None,
-            false => Some(Child::held(&counted.command, &placement.of_caller(), counted.command_output)?),
-        };
+        let mut child = placement.hold(&counted.command, counted.command_output)?;
         for tracker in &mut config.trackers {
             tracker.target = target.clone();
             let is_named = target.name.is_some() || target.pid.is_some() || target.tid.is_some();
             if let Some(child) = child.as_ref().filter(|_| !is_named) {
                 tracker.target = Target { pid: Some(child.pid()), is_command: true, ..Target::default() };
             }
-        }
-        if let Some(child) = &child {
-            placement.add_command(child.pid().0);
         }
         stop.begin()?;
         let ebpf = EbpfPrograms::start(&config)?;

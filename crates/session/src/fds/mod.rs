@@ -81,13 +81,7 @@ pub fn run(
     let targets =
         ObservedTasks { processes: asked.iter().map(|pid| pid.0).collect(), ..ObservedTasks::default() };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
-    let mut child = match settings.command.is_empty() {
-        true => None,
-        false => Some(Child::held(&settings.command, &placement.of_caller(), settings.command_output)?),
-    };
-    if let Some(child) = &child {
-        placement.add_command(child.pid().0);
-    }
+    let mut child = placement.hold(&settings.command, settings.command_output)?;
     stop.begin()?;
     let mut processes: Vec<Pid> = asked.clone();
     processes.extend(child.as_ref().map(Child::pid));

@@ -61,13 +61,7 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
         .map_err(|error| Failure::Usage(format!("--output {}: {error}", settings.output.display())))?;
     let targets = ObservedTasks { processes: settings.pid.into_iter().collect(), ..ObservedTasks::default() };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
-    let mut child = match settings.command.is_empty() {
-        true => None,
-        false => Some(Child::held(&settings.command, &placement.of_caller(), settings.command_output)?),
-    };
-    if let Some(child) = &child {
-        placement.add_command(child.pid().0);
-    }
+    let mut child = placement.hold(&settings.command, settings.command_output)?;
     stop.begin()?;
     let config = RingsConfig {
         task: child.as_ref().map(|child| child.pid().0).or(settings.pid),

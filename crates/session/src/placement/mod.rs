@@ -9,10 +9,12 @@
 mod tasks;
 
 use crate::Failure;
+use crate::command::{Child, CommandOutput};
 use rtscope_cpus::{Affinity, Cpus, Machine, Place, Surroundings, Thread};
 use rtscope_event::{Glob, MonotonicNs, TaskInfo};
 use rtscope_shield::journal::Journal;
 use rtscope_shield::system::System;
+use std::ffi::OsString;
 use std::path::Path;
 use tasks::KernelThreads;
 
@@ -100,12 +102,12 @@ impl Placement {
     }
 
     /// COMMAND has been started.
-    pub fn add_command(&mut self, pid: u32) {
+    fn add_command(&mut self, pid: u32) {
         self.targets.processes.push(pid);
     }
 
     /// The caller's CPUs, for COMMAND: all that there are, where the caller was not bound.
-    pub fn of_caller(&self) -> Affinity {
+    fn of_caller(&self) -> Affinity {
         let is_bound = !self.surroundings.machine.online.without(&self.caller).is_empty();
         Affinity::new(&if is_bound { self.caller.clone() } else { Cpus::every() })
     }
@@ -120,6 +122,16 @@ impl Placement {
     /// When [`Placement::follow`] has something to do again.
     pub fn next_look(&self) -> MonotonicNs {
         self.next_look
+    }
+
+    /// COMMAND, held at its gate, with the CPUs of the caller, which it is then kept clear of; `None`: there is none. As [`Child::held`].
+    pub fn hold(&mut self, command: &[OsString], output: CommandOutput) -> Result<Option<Child>, Failure> {
+        if command.is_empty() {
+            return Ok(None);
+        }
+        let child = Child::held(command, &self.of_caller(), output)?;
+        self.add_command(child.pid().0);
+        Ok(Some(child))
     }
 
     /// Goes where the targets are not, if they or the machine have changed. Costs next to nothing until the next look is due. `dump`: all

@@ -205,9 +205,7 @@ fn held(
             "RTSCOPE={switch} is set: COMMAND inherits it, and programs with it cannot be recorded; unset it (env -u RTSCOPE)"
         ));
     }
-    let child = Child::held(&settings.command, &placement.of_caller(), settings.command_output)?;
-    placement.add_command(child.pid().0);
-    Ok(Some(child))
+    placement.hold(&settings.command, settings.command_output)
 }
 
 /// Whether a value of the variable RTSCOPE makes programs untraceable, as `rtscope__option()` in include/rtscope/life.h reads it.

@@ -121,13 +121,8 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut plan = Plan::new(settings)?;
     let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
-    let mut child = if plan.command.is_empty() {
-        None
-    } else {
-        Some(Child::held(&plan.command, &placement.of_caller(), settings.command_output)?)
-    };
+    let mut child = placement.hold(&plan.command, settings.command_output)?;
     if let Some(child) = &child {
-        placement.add_command(child.pid().0);
         plan.target_command(child.pid());
     }
     stop.begin()?;
