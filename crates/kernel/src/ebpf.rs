@@ -266,6 +266,9 @@ pub enum Error {
         /// The last lines of libbpf's log.
         log: String,
     },
+    /// The kernel's verifier gives up before it has seen all that was asked for together.
+    #[error("this kernel's verifier does not take the eBPF programs for all of that at once: {0}")]
+    TooMuch(&'static str),
     /// Memory could not be mapped, or a file could not be read.
     #[error("{doing}: {error}")]
     Io {
@@ -274,6 +277,16 @@ pub enum Error {
         /// The kernel's error.
         error: std::io::Error,
     },
+}
+
+/// What to leave out, where the verifier has refused programs for their size (E2BIG: a million instructions looked at).
+fn too_much(error: &libbpf_rs::Error, config: &EbpfConfig) -> Option<Error> {
+    let is_size = std::io::Error::from_raw_os_error(libc::E2BIG);
+    let is_it = config.trackers.len() > 1 && error.to_string().contains(&is_size.to_string());
+    is_it.then_some(match config.stacks {
+        Some(_) => Error::TooMuch("leave stacks out, or follow fewer things at once"),
+        None => Error::TooMuch("follow fewer things at once"),
+    })
 }
 
 fn log_note(log: &str) -> String {
@@ -375,6 +388,9 @@ impl EbpfPrograms {
         // Banks that are too large are only looked into when it fails: the kernel frees each map that was tried in a worker, which takes
         // half a millisecond for 8 MiB, on whatever CPU is idle, also a target's.
         let object = open.load().map_err(|error| {
+            if let Some(failure) = too_much(&error, config) {
+                return failure;
+            }
             let failure = bpf("loading the eBPF programs", error, &log.take());
             let bank = config.recorder.as_ref().map(|recorder| caps::check_bank(recorder.bank_bytes));
             bank.and_then(Result::err).map_or(failure, Error::Missing)

@@ -67,7 +67,9 @@ impl Failure {
 impl From<rtscope_kernel::Error> for Failure {
     fn from(error: rtscope_kernel::Error) -> Failure {
         match error {
-            rtscope_kernel::Error::Missing(_) => Failure::Missing(error.to_string()),
+            rtscope_kernel::Error::Missing(_) | rtscope_kernel::Error::TooMuch(_) => {
+                Failure::Missing(error.to_string())
+            }
             rtscope_kernel::Error::Config(_) => Failure::Usage(error.to_string()),
             _ => Failure::Failed(error.to_string()),
         }

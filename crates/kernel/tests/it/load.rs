@@ -4,8 +4,8 @@
 use super::skip_without_ebpf;
 use rtscope_event::{End, Glob};
 use rtscope_kernel::{
-    EbpfConfig, EbpfPrograms, Follows, KeyPart, OriginFilter, PairSide, RecorderConfig, ResponseConfig,
-    SnapshotConfig, StackConfig, Target, TracepointPair, TrackerConfig,
+    EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, OriginFilter, PairSide, RecorderConfig,
+    ResponseConfig, SnapshotConfig, StackConfig, Target, TracepointPair, TrackerConfig,
 };
 use rtscope_ring::BankImage;
 
@@ -81,7 +81,21 @@ fn root_one_tracker_of_each_kind_is_loaded() {
     assert_loaded(kinds[kinds.len() - at_once..].to_vec(), None);
 }
 
-/// The verifier of Linux 7.2 does not take one of each kind with stacks.
+/// All of it with stacks is too much for the verifier of Linux 7.2.
+// NEEDS: verifier
+#[test]
+fn root_what_is_too_much_for_the_verifier_is_refused_in_a_sentence() {
+    if skip_without_ebpf() {
+        return;
+    }
+    let trackers = kinds()[..rtscope_abi::RTS_INSTANCES as usize].to_vec();
+    match EbpfPrograms::start(&EbpfConfig { trackers, ..config() }) {
+        Ok(_) => println!("this kernel takes one tracker of each kind with stacks"),
+        Err(Error::TooMuch(what)) => assert!(what.starts_with("leave stacks out"), "{what}"),
+        Err(other) => panic!("{other}"),
+    }
+}
+
 // NEEDS: verifier
 #[test]
 fn root_trackers_that_have_stacks_are_loaded_with_them() {
