@@ -5,6 +5,7 @@
 //! until the next timer, and that is nothing; 10.0 divides that time (`icount_percpu_budget`). On Debian 12, which has 7.2, the
 //! one of its backports is fetched as kernels are, and unpacked into the cache.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -47,6 +48,7 @@ impl Qemu {
         if Qemu::unpacked(&tree).version().is_none() {
             Apt::new(cache)?.unpack_all(SUITE, &PACKAGES, &tree).context("QEMU 10.0 or newer")?;
         }
+        keep_together(&tree)?;
         let fetched = Qemu::unpacked(&tree);
         ensure!(
             fetched.version().is_some_and(|version| version >= FAIR),
@@ -69,10 +71,6 @@ impl Qemu {
         for folder in &self.folders {
             command.arg("-L").arg(folder);
         }
-        if let Some(folder) = self.folders.first() {
-            // Else it tries the modules of the installed one, and says that they are not its own.
-            command.env("QEMU_MODULE_DIR", folder);
-        }
         command
     }
 
@@ -81,6 +79,16 @@ impl Qemu {
         let output = self.command().arg("--version").stdin(Stdio::null()).output().ok()?;
         version(&String::from_utf8_lossy(&output.stdout))
     }
+}
+
+/// What is named `qemu-bundle` beside the program is where QEMU looks for its parts, instead of in `/usr`. There the modules of the
+/// installed one are, which are not its own: it ends with a failed assertion where it finds those of `qemu-system-gui`.
+fn keep_together(tree: &Path) -> Result<()> {
+    let bundle = tree.join("usr/bin/qemu-bundle");
+    if !bundle.is_symlink() {
+        symlink("../..", &bundle).with_context(|| bundle.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// "QEMU emulator version 7.2.22 (Debian …)"
