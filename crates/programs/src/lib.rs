@@ -33,7 +33,7 @@ mod look;
 mod memory;
 #[cfg(test)]
 mod model;
-mod mounts;
+pub mod mounts;
 pub mod patterns;
 mod provider;
 pub mod records;

@@ -73,12 +73,54 @@ pub(crate) fn judge(list: impl BufRead, is_trusted: bool) -> Result<(), String> 
     }
 }
 
+/// Whether reading a file that a process has mapped can wait for a server of another user's: the file's device is in its list of mounts. `Err`: what
+/// would be waited for.
+///
+/// A FUSE of root's or of this user's is trusted, and an overlay as on the way to `/dev/shm`. Anonymous devices that the list does not have are not: they may be of
+/// a mount that was taken out of it. Files of a network were mounted by root.
+pub fn judge_file(pid: u32, device: (u32, u32)) -> Result<(), String> {
+    let list = File::open(format!("/proc/{pid}/mountinfo")).map_err(|error| error.to_string())?;
+    let own = nix::unistd::geteuid().as_raw();
+    judge_device(BufReader::new(list.take(LIST_BYTES_MAX)), device, is_mount_namespace_trusted(pid), own)
+}
+
+fn judge_device(list: impl BufRead, device: (u32, u32), is_trusted: bool, own: u32) -> Result<(), String> {
+    let wanted = format!("{}:{}", device.0, device.1);
+    for line in list.lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        if before.split(' ').nth(2) != Some(&wanted) {
+            continue;
+        }
+        let mut words = after.split(' ');
+        let kind = words.next().unwrap_or_default();
+        let options = words.nth(1).unwrap_or_default();
+        let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+        let is_of_root_or_own = user.is_some_and(|user| user == "0" || user == own.to_string());
+        return match kind.split('.').next().unwrap_or_default() {
+            "fuse" | "fuseblk" if !(is_trusted && is_of_root_or_own) => {
+                Err(format!("it is on a {kind}, which waits for a server of another user's"))
+            }
+            "overlay" if !is_trusted => {
+                Err("it is on an overlay of another user's, below which may be what waits for a server"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        };
+    }
+    match device.0 {
+        0 => Err("the process's list of mounts does not say what it is on".to_owned()),
+        _ => Ok(()),
+    }
+}
+
 /// Of linux/nsfs.h: the user namespace that owns a namespace, and the user who made that.
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
 const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
 
-/// Whether root or the user of this process made the mount namespace of a process. An error is no.
-fn is_mount_namespace_trusted(pid: u32) -> bool {
+/// Whether root or the user of this process made the mount namespace of a process, and paths in it may be walked. An error is no.
+#[must_use]
+pub fn is_mount_namespace_trusted(pid: u32) -> bool {
     let Ok(mounts) = File::open(format!("/proc/{pid}/ns/mnt")) else { return false };
     // SAFETY: it takes no pointer, and returns a descriptor or -1.
     let users = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
@@ -178,6 +220,31 @@ mod tests {
             &["/ ext4", "/dev/shm ramfs"],
         ] {
             assert!(judged(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapped_file_is_read_unless_another_users_server_answers() {
+        let list = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+                    30 22 0:40 / /home/a rw - fuse.sshfs a rw,user_id=1000,group_id=1000\n\
+                    31 22 0:41 / /mnt rw shared:1 - fuse.gluster b rw,user_id=0,group_id=0\n\
+                    32 22 0:42 / / rw - overlay none rw,lowerdir=x\n33 22 0:43 / /srv rw - nfs4 c:/ rw\n";
+        let judged = |device, is_trusted, own| judge_device(list.as_bytes(), device, is_trusted, own).is_ok();
+        for (device, is_trusted, own, wanted) in [
+            ((254, 0), false, 0, true),
+            ((0, 40), true, 0, false),
+            ((0, 40), true, 1000, true),
+            ((0, 41), true, 0, true),
+            // Root of a namespace is 0 in its own list, too.
+            ((0, 41), false, 0, false),
+            ((0, 42), true, 0, true),
+            ((0, 42), false, 0, false),
+            ((0, 43), false, 0, true),
+            // Below an overlay of an old kernel's; taken out of the list.
+            ((8, 1), false, 0, true),
+            ((0, 99), true, 0, false),
+        ] {
+            assert_eq!(judged(device, is_trusted, own), wanted, "{device:?} {is_trusted} {own}");
         }
     }
 

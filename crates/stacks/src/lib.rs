@@ -18,6 +18,7 @@ use maps::Mappings;
 use module::{Module, ModuleId};
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::rc::Rc;
 use unwind::{Frame, Place};
 
@@ -28,9 +29,19 @@ const MODULES_MAX: usize = 256;
 /// Processes whose mappings are kept for when they have ended.
 const PROCESSES_MAX: usize = 256;
 
+/// What of a process may be touched: a program can have its files where its user's server answers, or does not.
+#[derive(Clone, Copy, Debug)]
+pub struct Caution {
+    /// Whether a file that it has mapped from a device (its two numbers) may be read; `Err`: what that could wait for.
+    pub file: fn(u32, (u32, u32)) -> Result<(), String>,
+    /// Whether paths below its root may be walked.
+    pub root: fn(u32) -> bool,
+}
+
 /// Makes stacks from copies. What it has read of files is kept for the next one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unwinder {
+    caution: Caution,
     modules: HashMap<ModuleId, Result<Rc<Module>, String>>,
     /// As they were read last: of a process that has ended since there are no others.
     mappings: HashMap<Pid, Rc<Mappings>>,
@@ -39,8 +50,8 @@ pub struct Unwinder {
 impl Unwinder {
     /// Knows nothing yet.
     #[must_use]
-    pub fn new() -> Unwinder {
-        Unwinder::default()
+    pub fn new(caution: Caution) -> Unwinder {
+        Unwinder { caution, modules: HashMap::new(), mappings: HashMap::new() }
     }
 
     /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
@@ -101,7 +112,16 @@ impl Unwinder {
         if self.modules.len() >= MODULES_MAX && !self.modules.contains_key(&id) {
             self.modules.clear();
         }
-        let module = self.modules.entry(id).or_insert_with(|| Module::open(pid, mapping).map(Rc::new));
+        let Caution { file: judge, root } = self.caution;
+        let may_be_read = || match mapping.device() {
+            Some(device) if !mapping.is_vdso() => {
+                judge(pid.0, device).map_err(|why| format!("{}: {why}", mapping.path()))
+            }
+            _ => Ok(()),
+        };
+        let root = || root(pid.0).then(|| root_of(pid));
+        let open = || may_be_read().and_then(|()| Module::open(pid, mapping, root().as_deref())).map(Rc::new);
+        let module = self.modules.entry(id).or_insert_with(open);
         match module {
             Ok(module) => match module.address_of(mapping.file_offset(address)) {
                 Some(offset) => {
@@ -124,7 +144,8 @@ impl Unwinder {
         };
         match self.place(mappings, pid, frame.looked_up) {
             Place::File { module, offset, path } => {
-                named.functions = module.names(pid, offset);
+                let root = (self.caution.root)(pid.0).then(|| root_of(pid));
+                named.functions = module.names(root.as_deref(), offset);
                 named.build_id = module.build_id().map(str::to_owned);
                 named.offset = Some(offset + (frame.address - frame.looked_up));
                 named.module = Some(path);
@@ -136,4 +157,8 @@ impl Unwinder {
         }
         named
     }
+}
+
+fn root_of(pid: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/root"))
 }

@@ -59,14 +59,17 @@ pub enum ModuleFile {
 
 impl ModuleFile {
     /// What is mapped there: the very file, by the kernel's link to it, so also one that was removed, or one in a container; where that is not allowed, by
-    /// its name there.
-    fn open(pid: Pid, mapping: &Mapping) -> Result<ModuleFile, String> {
+    /// its name below the process's `root`.
+    fn open(pid: Pid, mapping: &Mapping, root: Option<&Path>) -> Result<ModuleFile, String> {
         if mapping.is_vdso() {
             return vdso().map(ModuleFile::Bytes).map_err(|error| format!("[vdso]: {error}"));
         }
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range_name()));
-        let named = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path()));
-        let file = open_regular(&link).or_else(|_| open_regular(&named));
+        let named = |error| match root {
+            Some(root) => open_regular(&root.join(mapping.path().trim_start_matches('/'))),
+            None => Err(error),
+        };
+        let file = open_regular(&link).or_else(named);
         file.map(ModuleFile::File).map_err(|error| format!("{}: {error}", mapping.path()))
     }
 
@@ -109,8 +112,8 @@ fn vdso() -> io::Result<Vec<u8>> {
 
 impl Module {
     /// Reads what a mapping's file says about unwinding, or says why not.
-    pub fn open(pid: Pid, mapping: &Mapping) -> Result<Module, String> {
-        let file = ModuleFile::open(pid, mapping)?;
+    pub fn open(pid: Pid, mapping: &Mapping, root: Option<&Path>) -> Result<Module, String> {
+        let file = ModuleFile::open(pid, mapping, root)?;
         Module::read(file).map_err(|why| format!("{}: {why}", mapping.path()))
     }
 
@@ -164,11 +167,11 @@ impl Module {
         Some(UnwindTable { eh_frame, header, bases: &self.bases })
     }
 
-    /// The functions at an address, as the file counts it, the innermost first.
-    pub fn names(&self, pid: Pid, address: u64) -> Vec<Function> {
+    /// The functions at an address, as the file counts it, the innermost first. `root`: below which more debug information may be.
+    pub fn names(&self, root: Option<&Path>, address: u64) -> Vec<Function> {
         let read = || {
             let reader = self.file.reader().ok();
-            Names::read(reader, self.build_id.as_deref(), &PathBuf::from(format!("/proc/{pid}/root")))
+            Names::read(reader, self.build_id.as_deref(), root)
         };
         self.names.get_or_init(read).find(address)
     }

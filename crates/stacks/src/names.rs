@@ -43,8 +43,8 @@ struct Symbols {
 }
 
 impl Names {
-    /// Of a file; with its debug information, where it has any or there is a file with that build id under `/usr/lib/debug`, here or below `root`.
-    pub fn read(file: Option<Box<dyn ReadSeek>>, build_id: Option<&str>, root: &Path) -> Names {
+    /// Of a file; with its debug information, where it has any or there is a file with that build id under `/usr/lib/debug`, here or below `root` (`None`: that is not to be walked).
+    pub fn read(file: Option<Box<dyn ReadSeek>>, build_id: Option<&str>, root: Option<&Path>) -> Names {
         let mut names = Names { debug: None, symbols: Symbols::default() };
         if let Some(file) = file {
             names.add(&ReadCache::new(file), root);
@@ -58,7 +58,7 @@ impl Names {
     }
 
     /// What is there already stays: a file with debug information has all symbols, another one perhaps only those it gives to others.
-    fn add(&mut self, cache: &Reader, root: &Path) {
+    fn add(&mut self, cache: &Reader, root: Option<&Path>) {
         let Ok(elf) = object::File::parse(cache) else { return };
         let symbols = Symbols::of(&elf);
         if symbols.places.len() > self.symbols.places.len() {
@@ -106,17 +106,17 @@ fn by_debug(debug: &Context<Bytes>, address: u64) -> Vec<Function> {
 }
 
 /// `/usr/lib/debug/.build-id/ab/cdef.debug`, with that build id.
-fn separate_file(build_id: &str, root: &Path) -> Option<Reader> {
+fn separate_file(build_id: &str, root: Option<&Path>) -> Option<Reader> {
     let (first, rest) = build_id.split_at_checked(2)?;
     let path = PathBuf::from(format!("usr/lib/debug/.build-id/{first}/{rest}.debug"));
-    [Path::new("/"), root].into_iter().find_map(|root| {
+    [Some(Path::new("/")), root].into_iter().flatten().find_map(|root| {
         let cache = ReadCache::new(Box::new(open_regular(&root.join(&path)).ok()?) as Box<dyn ReadSeek>);
         let found = object::File::parse(&cache).ok()?.build_id().ok().flatten().map(hex);
         (found.as_deref() == Some(build_id)).then_some(cache)
     })
 }
 
-fn debug_of<'a>(elf: &object::File<'a, &'a Reader>, root: &Path) -> Option<Context<Bytes>> {
+fn debug_of<'a>(elf: &object::File<'a, &'a Reader>, root: Option<&Path>) -> Option<Context<Bytes>> {
     elf.section_by_name(".debug_info").filter(|section| section.size() > 0)?;
     let mut dwarf = dwarf_of(elf)?;
     // What several files have in common (dwz).

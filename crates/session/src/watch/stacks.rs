@@ -4,8 +4,9 @@
 use crate::Failure;
 use rtscope_event::{LateResponse, Pid, StackMissing, TaskStack};
 use rtscope_kernel::{EbpfConfig, EbpfPrograms};
+use rtscope_programs::mounts;
 use rtscope_ring::StackCopies;
-use rtscope_stacks::Unwinder;
+use rtscope_stacks::{Caution, Unwinder};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -32,7 +33,10 @@ impl Stacks {
         let copies = ebpf.stack_copies(config)?;
         Ok(copies.map(|copies| Stacks {
             copies,
-            unwinder: Unwinder::new(),
+            unwinder: Unwinder::new(Caution {
+                file: mounts::judge_file,
+                root: mounts::is_mount_namespace_trusted,
+            }),
             ready: BTreeMap::new(),
             remembered: None,
         }))
