@@ -237,6 +237,9 @@ struct rtu_look {
 	/* RTU_ENABLED(session): look whether there is a session for you; 0: there is none */
 	uint32_t look __attribute__((aligned(64)));
 	uint32_t zero2[15];
+	/* Events that processes lost while they had no file to count them in. */
+	uint64_t lost __attribute__((aligned(64)));
+	uint64_t zero3[7];
 };
 
 /* What programs that start now are to enable: this, then patterns, each ending in NUL: '+' or '-' and a glob of PROVIDER:EVENT. */
@@ -258,7 +261,7 @@ struct rtu_session {
 #endif
 RTU_ASSERT(sizeof(struct rtu_sync) == 32, "size of rtu_sync");
 RTU_ASSERT(sizeof(struct rtu_provider) == 640, "size of rtu_provider");
-RTU_ASSERT(sizeof(struct rtu_look) == 128, "size of rtu_look");
+RTU_ASSERT(sizeof(struct rtu_look) == 192, "size of rtu_look");
 RTU_ASSERT(sizeof(struct rtu_ring) == 192, "size of rtu_ring");
 RTU_ASSERT(sizeof(struct rtu_session) == 40, "size of rtu_session");
 #undef RTU_ASSERT

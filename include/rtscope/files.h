@@ -362,6 +362,12 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	shared->look = &look->look;
 }
 
+/* The look page, if there is one. */
+static inline struct rtu_look *rtscope__look_page(const struct rtscope__shared *shared)
+{
+	return (struct rtu_look *)((uintptr_t)shared->look - offsetof(struct rtu_look, look));
+}
+
 /*
  * Whether this process still sees the look page that it has mapped: not in another root or mount namespace, where there may well be
  * another directory of the same name. What it had would be lost there. One without a look page is believed.

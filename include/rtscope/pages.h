@@ -15,15 +15,24 @@
 extern "C" {
 #endif
 
-/* Counts an event of this process that no ring could take. Several threads may. */
+/*
+ * Counts an event of this process that no ring could take. Several threads may. As long as there is no file, which may be for ever (in
+ * another root, under Landlock or seccomp), only the look page is seen by a collector.
+ */
 RTSCOPE__HIDDEN_FUNCTION void rtscope__lost(uint32_t cause)
 {
-	struct rtu_provider *provider = rtscope__shared.provider;
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtu_provider *provider = shared->provider;
 
-	/* ORDER: relaxed; pairs with Provider::counters (crates/programs/src/provider.rs): a number that only grows. */
-	if (provider && cause < RTU_LOST_CAUSES)
+	if (!provider)
+		return;
+	/* ORDER: relaxed; pairs with UserDirectory::lost_without_file (crates/programs/src/directory.rs): a number that only grows. */
+	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && shared->look != &rtscope__off)
+		__atomic_fetch_add(&rtscope__look_page(shared)->lost, 1, __ATOMIC_RELAXED);
+	/* ORDER: relaxed; the same with Provider::counters (crates/programs/src/provider.rs). */
+	else if (cause < RTU_LOST_CAUSES)
 		__atomic_fetch_add(&provider->lost[cause], 1, __ATOMIC_RELAXED);
-	else if (provider)
+	else
 		__atomic_fetch_add(&provider->more_lost[cause - RTU_LOST_CAUSES], 1, __ATOMIC_RELAXED);
 }
 

@@ -341,7 +341,7 @@ static inline void rtscope__stand_in(struct rtscope__shared *shared, struct rtsc
 		object->provider = (struct rtu_provider *)memory;
 }
 
-/* What was counted while there was no file. */
+/* What was counted while there was neither a file nor a look page. */
 static inline void rtscope__carry(struct rtu_provider *provider, const uint64_t *lost)
 {
 	for (int cause = 0; cause < RTU_LOST_ALL_CAUSES; cause++)

@@ -263,7 +263,7 @@ impl Programs {
                 if let Some(mut user) = self.users.remove(&id) {
                     user.part(sink)?;
                     self.past_over += user.over;
-                    self.past_more.merge(&user.past);
+                    self.past_more.merge(&user.past());
                     let free = PAST_MAX.saturating_sub(self.past.len());
                     self.past.extend(user.reports().take(free));
                     user.reports().skip(free).for_each(|report| self.past_more.add(&report));
@@ -470,7 +470,7 @@ impl Programs {
     #[must_use]
     pub fn past(&self) -> PastProcesses {
         let mut all = self.past_more;
-        self.users.values().for_each(|user| all.merge(&user.past));
+        self.users.values().for_each(|user| all.merge(&user.past()));
         all
     }
 
@@ -524,7 +524,8 @@ impl Programs {
         }
         snapshot.refusals = self.refusals.list();
         let past = self.past();
-        let lost = past.lost_no_buffer.saturating_add(past.lost_too_large);
+        let lost =
+            past.lost_no_buffer.saturating_add(past.lost_too_large).saturating_add(past.lost_without_file);
         snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
         snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
         snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);

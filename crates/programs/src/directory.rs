@@ -24,6 +24,7 @@ use std::time::Duration;
 /// The directory that contains the users' directories.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
+const LOOK_BYTES: usize = size_of::<abi::rtu_look>();
 /// File descriptors that are left for other things than directories.
 const FILES_RESERVED: u64 = 48;
 /// How often root tries to take its place: whoever wants to prevent it has to hit a moment between two system calls each time.
@@ -327,16 +328,29 @@ impl UserDirectory {
     /// Writes into the page by which programs without a file are asked to look for a session (include/rtscope/abi.h): a number, or 0.
     /// Programs make it.
     pub(crate) fn set_look(&self, number: u32) {
-        let Ok(file) = self.open_own("look", OFlag::O_RDWR) else { return };
-        let mut page = [0; size_of::<abi::rtu_look>()];
-        let is_a_page = file.metadata().is_ok_and(|status| status.is_file() && status.uid() == self.uid)
-            && file.read_exact_at(&mut page, 0).is_ok()
-            && page[..8] == abi::RTU_LOOK_MAGIC.to_le_bytes();
+        let Some((file, page)) = self.look_page(OFlag::O_RDWR) else { return };
         let place = offset_of!(abi::rtu_look, look);
-        if is_a_page && page[place..place + 4] != number.to_le_bytes() {
+        if page[place..place + 4] != number.to_le_bytes() {
             // A program that made it unwritable asks nobody.
             let _ = file.write_all_at(&number.to_le_bytes(), place as u64);
         }
+    }
+
+    /// Events that were lost by processes without a file, ever. They count more than was asked for: who does not find the session cannot know
+    /// what it wants.
+    pub(crate) fn lost_without_file(&self) -> u64 {
+        let place = offset_of!(abi::rtu_look, lost);
+        let lost = |page: [u8; LOOK_BYTES]| page[place..].first_chunk().copied().map(u64::from_le_bytes);
+        self.look_page(OFlag::O_RDONLY).and_then(|(_, page)| lost(page)).unwrap_or(0)
+    }
+
+    fn look_page(&self, flags: OFlag) -> Option<(File, [u8; LOOK_BYTES])> {
+        let file = self.open_own("look", flags).ok()?;
+        let mut page = [0; LOOK_BYTES];
+        let is_a_page = file.metadata().is_ok_and(|status| status.is_file() && status.uid() == self.uid)
+            && file.read_exact_at(&mut page, 0).is_ok()
+            && page[..8] == abi::RTU_LOOK_MAGIC.to_le_bytes();
+        is_a_page.then_some((file, page))
     }
 
     /// Removes a file of a collector; that it is gone already is fine.

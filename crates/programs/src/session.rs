@@ -50,6 +50,8 @@ impl Settings {
 #[derive(Debug)]
 pub(crate) struct ServedDirectory {
     directory: Arc<UserDirectory>,
+    /// What was counted when this began.
+    lost_before: u64,
     /// Holds the lock.
     _file: File,
     /// Holds the lock of the session file, by which programs in containers know that this process is alive.
@@ -87,6 +89,7 @@ impl ServedDirectory {
             .and_then(|()| (&file).write_all(own.as_bytes()));
         written.map_err(Error::io("write", &path))?;
         directory.remove_partial_sessions();
+        let lost_before = directory.lost_without_file();
         // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
         let session_file = write_session(
             directory.dir(),
@@ -95,7 +98,13 @@ impl ServedDirectory {
             settings,
             Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() },
         )?;
-        Ok(ServedDirectory { directory: Arc::clone(directory), _file: file, _session_file: session_file })
+        let directory = Arc::clone(directory);
+        Ok(ServedDirectory { directory, lost_before, _file: file, _session_file: session_file })
+    }
+
+    /// Events that were lost by processes without a file since this began.
+    pub(crate) fn lost_without_file(&self) -> u64 {
+        self.directory.lost_without_file().saturating_sub(self.lost_before)
     }
 
     /// Removes the session; the right stays.

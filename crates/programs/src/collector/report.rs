@@ -62,6 +62,8 @@ pub struct PastProcesses {
     pub lost_no_buffer: u64,
     /// Events that were larger than a record can be.
     pub lost_too_large: u64,
+    /// Events of processes that could make no file to count them in: at most so many of those that were asked for.
+    pub lost_without_file: u64,
     /// How many of them ran untraced.
     pub untraced: u64,
     /// How many of them were dropped because of one of their files.
@@ -86,13 +88,15 @@ impl PastProcesses {
         self.rings.add(other.rings);
         self.lost_no_buffer = self.lost_no_buffer.saturating_add(other.lost_no_buffer);
         self.lost_too_large = self.lost_too_large.saturating_add(other.lost_too_large);
+        self.lost_without_file = self.lost_without_file.saturating_add(other.lost_without_file);
         self.untraced += other.untraced;
         self.dropped += other.dropped;
     }
 
     /// Events lost because a ring was full or missing.
     pub(super) fn lost(&self) -> u64 {
-        self.rings.lost.saturating_add(self.lost_no_buffer).saturating_add(self.lost_too_large)
+        let outside = [self.lost_no_buffer, self.lost_too_large, self.lost_without_file];
+        outside.into_iter().fold(self.rings.lost, u64::saturating_add)
     }
 }
 

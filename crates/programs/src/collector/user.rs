@@ -25,7 +25,7 @@ pub(super) struct User {
     /// Number of ended processes without anything to report.
     pub(super) over: u32,
     /// Those that had something to report, and are too many to be retained.
-    pub(super) past: PastProcesses,
+    past: PastProcesses,
     /// The process that serves it, if this one only watches.
     pub(super) other: Option<u32>,
     /// Processes that make rings faster than they are found.
@@ -58,6 +58,12 @@ impl User {
 
     pub(super) fn reports(&self) -> impl Iterator<Item = ProcessReport> {
         self.processes.iter().map(|(id, process)| process.report(*id, self.directory.uid))
+    }
+
+    /// Those that have no report, and what was lost of processes that nobody sees.
+    pub(super) fn past(&self) -> PastProcesses {
+        let lost_without_file = self.served.as_ref().map_or(0, ServedDirectory::lost_without_file);
+        PastProcesses { lost_without_file, ..self.past }
     }
 
     /// Takes over a file. Returns why it is refused, if it is.

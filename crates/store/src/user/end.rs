@@ -82,10 +82,18 @@ impl UserEnd {
     #[must_use]
     pub fn and(mut self, past: &PastProcesses) -> UserEnd {
         self.waits = self.waits.saturating_add(past.rings.waits);
-        self.lost_no_buffer = self.lost_no_buffer.saturating_add(past.lost_no_buffer);
+        let no_buffer = past.lost_no_buffer.saturating_add(past.lost_without_file);
+        self.lost_no_buffer = self.lost_no_buffer.saturating_add(no_buffer);
         self.lost_too_large = self.lost_too_large.saturating_add(past.lost_too_large);
         self.untraced += past.untraced;
         self.dropped += past.dropped;
+        if past.lost_without_file > 0 {
+            let lost = counted(past.lost_without_file, "event", "events");
+            self.remarks.push(format!(
+                "{lost} were lost of processes that could make no file (of another root or mount namespace, or confined): at most, since such a process cannot always \
+                 tell what is asked for"
+            ));
+        }
         if past.processes > 0 {
             let text = counted(
                 past.processes,

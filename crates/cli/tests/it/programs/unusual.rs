@@ -7,6 +7,7 @@ use rtscope_testkit::skip;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -226,6 +227,40 @@ fn a_library_that_cannot_have_a_file_is_a_loss_with_its_cause() {
     recorded.assert_complete();
     assert_eq!((recorded.events(), recorded.lost()), (2, 10), "{}", recorded.account);
     assert!(recorded.remarks().contains("1 library runs untraced: File too large"), "{}", recorded.account);
+}
+
+/// The child of a fork before the recording, which has gone these ways since: what it emits is recorded, or counted as lost.
+fn hidden_children(ways: &[&str]) {
+    let fixture = Fixture::new();
+    let Some(hidden) = fixture.program("hidden.c", &[], "hidden") else { return };
+    for way in ways {
+        let mut program = super::fixture::waiting(Command::new(&hidden).args([way, "100"]));
+        let recorder = super::fixture::begun(&mut fixture.recorder(&[]));
+        program.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+        let output = program.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{way}: {output:?}");
+        let recorded = super::fixture::Recorded::of(super::fixture::interrupt(recorder));
+        let expected = if *way == "nothing" { (100, 0) } else { (0, 100) };
+        assert_eq!((recorded.events(), recorded.lost()), expected, "{way}: {}", recorded.account);
+        let is_said =
+            recorded.remarks().contains("100 events were lost of processes that could make no file");
+        assert_eq!(is_said, *way != "nothing", "{way}: {}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+    // It is told once.
+    let recorded = fixture.record(&[], &["true"]);
+    assert_eq!((recorded.events(), recorded.lost()), (0, 0), "{}", recorded.account);
+}
+
+#[test]
+fn a_child_that_cannot_make_a_file_when_somebody_records_is_counted() {
+    hidden_children(&["nothing", "landlock", "filter", "files"]);
+}
+
+// NEEDS: host
+#[test]
+fn root_a_child_in_another_root_or_shared_memory_is_counted() {
+    hidden_children(&["root", "memory"]);
 }
 
 #[test]
