@@ -319,6 +319,15 @@ static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
 #define rtscope__elements(value) (value)
 #endif
 
+/* Where an asm statement cannot name an object, as is told with RTSCOPE__SOURCE. */
+#if defined(__code_model_large__) && !defined(__clang__)
+#define RTSCOPE__IS_NAMELESS 1
+#elif defined(__has_feature)
+#if __has_feature(hwaddress_sanitizer)
+#define RTSCOPE__IS_NAMELESS 1
+#endif
+#endif
+
 #include "printf.h"
 
 /* ---- for each field -------------------------------------------------------------------------------------------------- */
@@ -365,10 +374,11 @@ static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
  * The label holds line and counter, which tell the events of one source apart. Link-time optimization puts the code of several
  * sources into one assembly, where two events with the same name, line and counter would share a description. So the label
  * begins with the name of an object that each source has for itself: the compiler renames it where two of them meet. It is not a
- * constant, since equal constants may be merged. In GCC's large code model an asm statement cannot name an object: there each copy
- * of a statement has a description, and there is no USDT probe, which would need to know which one.
+ * constant, since equal constants may be merged. In GCC's large code model, and under clang's HWASan, an asm statement cannot name an
+ * object: there each copy of a statement has a description, and there is no USDT probe, which would need to know which one; nor does
+ * RTSCOPE_PRINTF have a way to its format.
  */
-#if defined(__code_model_large__) && !defined(__clang__)
+#if defined(RTSCOPE__IS_NAMELESS)
 #define RTSCOPE__SOURCE "n"(0)
 #define RTSCOPE__LABEL ".Lrtscope__source%="
 #define RTSCOPE__HAS_PROBES 0

@@ -216,11 +216,17 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
  * in the program. Formats are those of printf(3), without `*` and `n`.
  */
 #define RTSCOPE_PRINTF(provider, ...) RTSCOPE_PRINTF_LEVEL(RTSCOPE_INFO, provider, __VA_ARGS__)
+#if defined(RTSCOPE__IS_NAMELESS)
+#define RTSCOPE_PRINTF_LEVEL(level, provider, ...) \
+	RTSCOPE__ASSERT(                           \
+		0, "RTSCOPE_PRINTF needs another code model than GCC's large one, and no HWASan: use RTSCOPE_EVENT")
+#else
 #define RTSCOPE_PRINTF_LEVEL(level, provider, ...)                                                              \
 	RTSCOPE__PASTE(RTSCOPE__PRINTF_, RTSCOPE__COUNT(__VA_ARGS__))                                           \
 	("rtscope_printf_" RTSCOPE__STRING(provider) "_" RTSCOPE__STRING(                                       \
 		 RTSCOPE__HEAD(__VA_ARGS__, 0)) "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
 	 level, provider, __VA_ARGS__)
+#endif
 #define RTSCOPE__PRINTF_1(name, level, provider, event, format) \
 	RTSCOPE__PRINTF(name, level, provider, event, RTSCOPE__FORMAT(name, format))
 #define RTSCOPE__PRINTF_2(name, level, provider, event, format, a) \

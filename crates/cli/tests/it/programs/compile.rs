@@ -181,6 +181,42 @@ fn a_level_is_any_constant_and_what_is_none_does_not_compile() {
     }
 }
 
+/// In GCC's large code model and under clang's HWASan an asm statement cannot name an object.
+#[test]
+fn where_objects_have_no_names_events_compile_and_printf_says_why_not() {
+    let fixture = Fixture::new();
+    let source = fixture.path("nameless.c");
+    for (compiler, language, flag) in [
+        ("gcc", "c", "-mcmodel=large"),
+        ("g++", "c++", "-mcmodel=large"),
+        ("clang-19", "c", "-fsanitize=hwaddress"),
+        ("clang++-19", "c++", "-fsanitize=hwaddress"),
+    ] {
+        let compile = |statement: &str| {
+            let text = format!(
+                "#include <rtscope/rtscope.h>\nint main(void)\n{{\n\t{statement};\n\treturn 0;\n}}\n"
+            );
+            fs::write(&source, text).expect("a file of the test");
+            let mut command = Command::new(compiler);
+            command.args(["-Wall", "-Wextra", "-Werror", "-O2", flag, "-x", language, "-I"]);
+            command
+                .arg(root().join("include"))
+                .arg("-c")
+                .arg(&source)
+                .arg("-o")
+                .arg(fixture.path("nameless.o"));
+            let output = command.output().ok()?;
+            Some((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+        };
+        let Some((is_compiled, errors)) = compile("RTSCOPE_EVENT(test, e, rtscope_str(text, \"t\"))") else {
+            continue;
+        };
+        assert!(is_compiled, "{compiler}: {errors}");
+        let (is_compiled, errors) = compile("RTSCOPE_PRINTF(test, e, \"%d\", 1)").expect("it was there");
+        assert!(!is_compiled && errors.contains("RTSCOPE_PRINTF needs another code model"), "{errors}");
+    }
+}
+
 #[test]
 fn a_value_of_another_kind_than_its_field_does_not_compile() {
     let fixture = Fixture::new();
