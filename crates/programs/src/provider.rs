@@ -219,6 +219,25 @@ impl Provider {
         }
     }
 
+    /// Whether events are enabled for another session than this one; and if so, whether any of them is wanted by this one, too.
+    pub(crate) fn left_by_others(&self, session: u64, wanted: &RequestedEvents) -> Option<bool> {
+        // ORDER: relaxed; of a recorder that is gone.
+        let is_of_others = |index: u32| {
+            let word = self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed);
+            word != 0 && word != enabled_word(session)
+        };
+        if !(0..self.events()).any(is_of_others) {
+            return None;
+        }
+        let events = &self.info.descriptions.events;
+        Some(events.iter().any(|event| is_of_others(event.index) && wanted.matches(&event.name, event.level)))
+    }
+
+    /// What was lost so far is no loss of any recording to come.
+    pub(crate) fn forgive(&self) {
+        self.set_reported(&self.counters());
+    }
+
     /// Number of enabled events.
     pub(crate) fn enabled(&self) -> u32 {
         // ORDER: relaxed; only shown to people.

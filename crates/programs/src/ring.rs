@@ -548,6 +548,12 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, lost_told)).store(lost, Ordering::Relaxed);
     }
 
+    /// What did not fit so far is no loss of any recording to come.
+    pub(crate) fn forgive(&mut self) {
+        self.info.lost_before = self.word(offset_of!(abi::rtu_ring, lost));
+        self.set_reported_lost(self.info.lost_before);
+    }
+
     /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on, at most `bytes_max`
     /// bytes; for flight recorders. Records overwritten during the copy are left out, and so is what lies behind padding: of a liar
     /// it may be any number of bytes without memory. False: there was not enough space for all.

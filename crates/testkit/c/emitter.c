@@ -7,6 +7,7 @@
  * Modes: count (each thread COUNT events), large (COUNT events, and as many that are larger than a record can be), signals
  * (a handler emits while COUNT events are), fork, vfork, clone (a child emits too),
  * exec (emits, then runs itself again), paced (an event each 10 us), strings, wait (prints "ready" and waits for a line first; with THREADS these emit),
+ * turns (the same; then it says so again, waits for another line, and emits THREADS of another event),
  * forks (four threads emit while COUNT children are forked, each of which emits 100 events),
  * stamps (COUNT times: the time, a system call, the time, and an event with both times),
  * iterations (every 40 ms an iteration that computes for 200 us, with an event before and after it; until it is killed).
@@ -149,6 +150,17 @@ int main(int argc, char **argv)
 			emitted = count * in_threads(threads);
 		else
 			emit(NULL);
+	} else if (!strcmp(mode, "turns")) {
+		puts("ready");
+		fflush(stdout);
+		getchar();
+		emit(NULL);
+		puts("ready");
+		fflush(stdout);
+		getchar();
+		for (int i = 0; i < threads; i++)
+			RTSCOPE_EVENT(test, last, rtscope_u64(n, (unsigned long)i));
+		emitted += (unsigned long)threads;
 	} else if (!strcmp(mode, "signals")) {
 		with_signals();
 		emitted += (unsigned long)handled;

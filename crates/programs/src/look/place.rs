@@ -47,6 +47,10 @@ struct Tracked {
     rings: usize,
     is_confined: bool,
     has_ended: bool,
+    /// A killed recorder had events enabled: what is found of it is held until its rings are.
+    is_held: bool,
+    /// One of those events is requested now, too.
+    has_same: bool,
     /// Nothing more is taken from it.
     is_refused: bool,
 }
@@ -82,6 +86,8 @@ pub(super) struct Place {
     pub(super) listed: Instant,
     /// New names that wait for a turn.
     pending: VecDeque<FileName>,
+    /// Files that are handed over when none is pending.
+    held: Vec<(FileName, Content)>,
     /// Files that are known, by device and inode number.
     inodes: BTreeMap<(u64, u64), FileName>,
     /// Files that are to be removed once their program has let go of them.
@@ -134,6 +140,7 @@ impl Place {
             known: BTreeSet::new(),
             listed: now,
             pending: VecDeque::new(),
+            held: Vec::new(),
             inodes: BTreeMap::new(),
             removable: BTreeSet::new(),
             incomplete: BTreeMap::new(),
@@ -213,7 +220,33 @@ impl Place {
                 return Turn::More;
             }
         }
-        Turn::Complete
+        if self.release(around) { Turn::Complete } else { Turn::Unwanted }
+    }
+
+    /// Hands over what was held. What a killed recorder of other events lost is no loss of this one: it is told apart while none of a process's events is
+    /// enabled. False: nobody wants it any more.
+    fn release(&mut self, around: &mut Surroundings<'_>) -> bool {
+        let is_of_others = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
+            processes.get(&name.process).is_some_and(|tracked| !tracked.has_same)
+        };
+        for (name, content) in &mut self.held {
+            match content {
+                Content::Provider(provider) if is_of_others(name, &self.processes) => provider.forgive(),
+                Content::Ring(ring) if is_of_others(name, &self.processes) => ring.forgive(),
+                _ => {}
+            }
+        }
+        for (name, content) in &self.held {
+            if let (Content::Provider(provider), Some(tracked), Some(session)) =
+                (content, self.processes.get_mut(&name.process), around.session)
+            {
+                tracked.enable(provider, session);
+            }
+        }
+        std::mem::take(&mut self.held).into_iter().all(|(name, content)| {
+            self.processes.get_mut(&name.process).into_iter().for_each(|tracked| tracked.is_held = false);
+            self.hand_over(name, content, around)
+        })
     }
 
     /// Lists the directory. False: it is left alone for now.
@@ -325,6 +358,16 @@ impl Place {
         self.known.insert(name);
         let Some(tracked) = self.processes.get_mut(&name.process) else { return true };
         tracked.is_refused |= matches!(content, Content::Refused(..));
+        if tracked.is_held {
+            self.held.push((name, content));
+            return true;
+        }
+        self.hand_over(name, content, around)
+    }
+
+    /// False: nobody wants it any more.
+    fn hand_over(&mut self, name: FileName, content: Content, around: &mut Surroundings<'_>) -> bool {
+        let Some(tracked) = self.processes.get(&name.process) else { return true };
         let has_ended = tracked.has_ended;
         let located = tracked.known.map(|known| known.pid);
         let is_leader = name.kind == FileKind::Provider(0);
@@ -383,7 +426,10 @@ impl Place {
                         tracked.locate(name.process, around.census, around.times);
                     }
                     if let (Some(session), true) = (around.session, self.is_served) {
-                        tracked.enable(&provider, session);
+                        tracked.find_others(&provider, session);
+                        if !tracked.is_held {
+                            tracked.enable(&provider, session);
+                        }
                     }
                     Content::Provider(Box::new(provider))
                 })
@@ -521,6 +567,16 @@ impl Tracked {
         };
         self.is_confined = seccomp(known.pid).is_some_and(|mode| mode != leader.seccomp);
         self.is_confined
+    }
+
+    /// Finds out whether a recorder that was killed has left events enabled, and disables them.
+    fn find_others(&mut self, provider: &Provider, session: &Session) {
+        let left = provider.left_by_others(session.id, &session.settings.events);
+        self.is_held |= left.is_some();
+        self.has_same |= left == Some(true);
+        if left.is_some() {
+            provider.enable(None);
+        }
     }
 
     /// Enables the requested events.

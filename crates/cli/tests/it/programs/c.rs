@@ -329,6 +329,42 @@ fn a_recorder_of_others_has_and_misses_nothing_that_a_killed_one_left() {
     of_others();
 }
 
+/// With small rings, of events of this pattern.
+fn recorder_of(pattern: &str, fixture: &EmitterFixture) -> Command {
+    let mut command = rtscope();
+    command.args(["record", "--json", "--fail-if-lost=100%", "--user-buffer", "64K", "-u", pattern]);
+    command.arg("-o").arg(fixture.trace());
+    command
+}
+
+/// The same of one program: its ring is full of what another recorder asked for, which was killed.
+#[test]
+fn a_recorder_of_another_event_of_the_program_misses_nothing_that_a_killed_one_left() {
+    let Some(fixture) = EmitterFixture::new() else { return };
+    for (pattern, is_of_others) in [("test:last", true), ("test:*", false)] {
+        let mut first = begun(&mut recorder_of("test:count", &fixture));
+        let mut command = Command::new(&fixture.emitter);
+        let mut child = super::fixture::waiting(command.args(["turns", "50000", "100"]));
+        first.kill().expect("it runs");
+        first.wait().expect("it ends");
+        let stdin = child.stdin.as_mut().expect("piped");
+        stdin.write_all(b"\n").expect("it reads");
+        let mut line = String::new();
+        let output = child.stdout.as_mut().expect("piped");
+        BufReader::new(output).read_line(&mut line).expect("it says when it has emitted");
+        assert_eq!(line, "ready\n");
+        fs::remove_dir_all(fixture.trace()).expect("it was begun");
+        let second = begun(&mut recorder_of(pattern, &fixture));
+        child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+        assert!(child.wait_with_output().expect("it ends").status.success());
+        let account = account(&interrupt(second));
+        // Its ring may still have been full of the others when it emitted the last.
+        let seen = account["events"].as_u64().expect("a number") + lost(&account);
+        assert_eq!(seen, if is_of_others { 100 } else { 50_100 }, "{pattern}: {account}");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 #[test]
 fn a_traced_thread_makes_no_system_call() {
     let Some(fixture) = EmitterFixture::new() else { return };
