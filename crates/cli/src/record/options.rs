@@ -6,7 +6,7 @@ use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_session::record::{
     self, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, ProcessChoice, ProgramsSettings,
-    RING_FILES, RecordSettings, RingSettings, SnapshotCause, patterns_of,
+    RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, patterns_of,
 };
 use rtscope_session::units::{Bytes, DiskBytes, DurationNs, Share};
 use std::ffi::OsString;
@@ -131,6 +131,9 @@ pub struct RecordOptions {
     /// may be repeated
     #[arg(long, value_name = "WHAT", requires = "flight_recorder")]
     pub snapshot_on: Vec<String>,
+    /// Save at most this many traces because of --snapshot-on; 0: any number. Whoever asks gets his nevertheless
+    #[arg(long, value_name = "N", requires = "snapshot_on", default_value_t = SNAPSHOTS)]
+    pub snapshots: u32,
     /// Where the trace goes: a directory that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,
@@ -223,6 +226,7 @@ impl RecordOptions {
             duration_ns: self.duration.map(|duration| duration.0),
             fifo: self.fifo,
             snapshot_on: snapshot_on.collect::<Result<_, Failure>>()?,
+            snapshots: self.snapshots,
             ring: self.max_size.map(|max_size| RingSettings {
                 max_bytes: max_size.0,
                 max_files: self.max_files.unwrap_or(RING_FILES),

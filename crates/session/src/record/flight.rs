@@ -10,7 +10,7 @@ use crate::kernel_flight::{KernelFlight, KernelPart};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
 use rtscope_ctf::StagedDir;
-use rtscope_event::MonotonicNs;
+use rtscope_event::{MonotonicNs, counted};
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_programs::directory::SHARED_MEMORY;
@@ -58,7 +58,8 @@ pub fn run(
     }
     let until = settings.duration_ns.map(|duration| monotonic_now().0.saturating_add(duration));
     let mut number = 1;
-    let mut automatic = Automatic::default();
+    let mut automatic =
+        Automatic { left: (settings.snapshots != 0).then_some(settings.snapshots), ..Automatic::default() };
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
@@ -76,6 +77,12 @@ pub fn run(
             };
             asking.into_iter().for_each(|request| request.answer(&answer));
             number += 1;
+            if is_due && automatic.left == Some(0) {
+                let saved = counted(settings.snapshots, "trace was", "traces were");
+                observer.note(&format!(
+                    "{saved} saved because of --snapshot-on, and no more will be (--snapshots); rtscope snapshot saves one still"
+                ));
+            }
             if last {
                 break saved;
             }
@@ -102,16 +109,19 @@ pub fn run(
 struct Automatic {
     is_pending: bool,
     last: Option<MonotonicNs>,
+    /// How many may still be saved; `None`: any number. Who asks may be any program, for ever.
+    left: Option<u32>,
 }
 
 impl Automatic {
     fn is_due(&mut self, is_asked: bool, now: MonotonicNs) -> bool {
         self.is_pending |= is_asked;
         let is_early = self.last.is_some_and(|last| now.since(last) < BETWEEN_NS);
-        if !self.is_pending || is_early {
+        if !self.is_pending || is_early || self.left == Some(0) {
             return false;
         }
         (self.is_pending, self.last) = (false, Some(now));
+        self.left = self.left.map(|left| left - 1);
         true
     }
 }

@@ -29,7 +29,7 @@ pub use lost::LostEvents;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
-    RecordSettings, RingSettings, SnapshotCause,
+    RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause,
 };
 pub use words::{LevelRange, OnlyWhile, patterns_of};
 

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// Traces that are saved because of events, where nothing else is asked for: a program may ask for one a second, for ever.
+pub const SNAPSHOTS: u32 = 100;
 /// For tracepoints, where nothing else is asked for.
 pub const KERNEL_BUFFER_BYTES: usize = 8 << 20;
 
@@ -30,6 +32,8 @@ pub struct RecordSettings {
     pub fifo: Option<u8>,
     /// What asks a flight recorder for a snapshot.
     pub snapshot_on: Vec<SnapshotCause>,
+    /// How many of them are saved; 0: any number.
+    pub snapshots: u32,
     /// Only the newest events are kept, in as much space; `None`: all are.
     pub ring: Option<RingSettings>,
 }
@@ -81,6 +85,7 @@ impl RecordSettings {
             duration_ns: None,
             fifo: None,
             snapshot_on: Vec::new(),
+            snapshots: SNAPSHOTS,
             ring: None,
         }
     }

@@ -520,7 +520,8 @@ fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
 fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     let fixture = super::fixture::Fixture::new();
     let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
-    let (recorder, mut said) = flight_recorder(&fixture, &["--snapshot-on", "test:error"]);
+    let (recorder, mut said) =
+        flight_recorder(&fixture, &["--snapshot-on", "test:error", "--snapshots", "2"]);
     let run = || {
         let output = Command::new(&program).arg("100").output().expect("it can be started");
         assert_eq!(emitted(&output), 400);
@@ -537,11 +538,16 @@ fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     // The second one comes when a second has passed, however many ask.
     (0..3).for_each(|_| run());
     wait_until("the second snapshot", || fixture.trace().join("2/ust/metadata").is_file());
+    // Nor is there another one than was allowed, until the end, which saves, too.
+    run();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert!(!fixture.trace().join("3").exists());
     interrupt(recorder);
-    assert!(fixture.trace().join("3").is_dir(), "the end saves, too");
+    assert!(fixture.trace().join("3").is_dir() && !fixture.trace().join("4").exists());
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
     assert!(!rest.contains("overwritten before"), "{rest}");
+    assert!(rest.contains("2 traces were saved because of --snapshot-on, and no more will be"), "{rest}");
 }
 
 /// Waits for a fact.
