@@ -151,4 +151,13 @@ static inline void rtscope_thread_exit(void)
 
 #endif
 
+/*
+ * A piece of work that may pass from thread to thread, known by a number: `rtscope watch work` follows it from its begin to its end, and says which
+ * threads had it. Numbers of work that is under way at the same time differ, in all programs that are watched: the address of
+ * the work will do within one process. Whoever takes it over may say so (RTSCOPE_WORK_STEP). They are ordinary events: no system call.
+ */
+#define RTSCOPE_WORK_BEGIN(number) RTSCOPE_EVENT(work, begin, rtscope_x64(cookie, number))
+#define RTSCOPE_WORK_STEP(number) RTSCOPE_EVENT(work, step, rtscope_x64(cookie, number))
+#define RTSCOPE_WORK_END(number) RTSCOPE_EVENT(work, end, rtscope_x64(cookie, number))
+
 #endif

@@ -167,6 +167,9 @@ pub enum WatchCommand {
     /// Follow any two events that belong together by a key: tracepoints of the kernel, in the kernel, or events of programs
     #[command(after_help = PAIR_EXAMPLES)]
     Pair(Box<PairOptions>),
+    /// Follow each piece of work of instrumented programs from RTSCOPE_WORK_BEGIN to RTSCOPE_WORK_END, whichever threads have it
+    #[command(after_help = WORK_EXAMPLES)]
+    Work(Box<WatchOptions>),
 }
 
 const COMPLETIONS_EXAMPLES: &str = help!(
@@ -272,6 +275,15 @@ It begins where the kernel asks (sched_set_need_resched_tp, Linux 6.16); before 
 of a real-time task asks. Time that a hypervisor takes is in it. What is long differs by kernel: one that is not preempted at all (preempt=none) goes on to the end
 of a system call, or to the next place that asks. Requests that may wait for the next tick
 (preempt=lazy) and CPUs that are idle are left out."
+);
+
+const WORK_EXAMPLES: &str = help!(
+    "Example:
+  rtscope watch work --threshold 5ms --snapshot-dir late/ -- ./server
+      Requests that took longer than 5 ms from the thread that accepted them to the one that answered,
+      with the threads in between that said RTSCOPE_WORK_STEP, and what kept them.
+
+--task, --pid and --tid ask for the thread of the end."
 );
 
 const PAIR_EXAMPLES: &str = help!(

@@ -14,6 +14,9 @@ pub struct EventSpan {
     pub to: SpanEvent,
     /// From the second event to the moment at which it was seen.
     pub noticed_after_ns: u64,
+    /// Of work: the threads that took it over in between, each as its event says; at most the first 32.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub through: Vec<SpanEvent>,
 }
 
 impl EventSpan {

@@ -42,7 +42,18 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
             };
             (from, to, String::new())
         }
-        Some(events) => (event_words(&events.from, &events.to), events.to.event.clone(), String::new()),
+        Some(events) => {
+            let steps: String = events
+                .through
+                .iter()
+                .map(|step| format!(" -> {} (thread {})", step.event, step.tid))
+                .collect();
+            (
+                format!("{}{steps}", event_words(&events.from, &events.to)),
+                events.to.event.clone(),
+                String::new(),
+            )
+        }
         None if late.block.is_some() => {
             let block = late.block.as_deref();
             (block.map(block_label).unwrap_or_default(), block.map(status_label).unwrap_or_default(), mostly)

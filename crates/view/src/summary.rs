@@ -27,7 +27,7 @@ pub fn summary_text(report: &Report, style: Style) -> String {
         text.push_str(&statistics_text(report, statistics, style));
     }
     text.push_str(&groups_text(report, style));
-    if mostly_waits(report) {
+    if report.between.is_none() && mostly_waits(report) {
         text.push_str(&style.wrap(OTHER_CYCLE, 2, 2));
     }
     match &report.between {

@@ -636,6 +636,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
             from: event(from, from_ns),
             to: event(to, to_ns),
             noticed_after_ns: 5,
+            through: Vec::new(),
         })),
         call: None,
         lock: None,

@@ -40,6 +40,7 @@ enum Place {
 struct Role {
     begin: Option<Arc<[Place]>>,
     end: Option<Arc<[Place]>>,
+    step: Option<Arc<[Place]>>,
 }
 
 /// What an event is as an end.
@@ -110,6 +111,13 @@ impl<V: Clone> Matcher<V> {
         Outcome { ended, begun }
     }
 
+    /// What an event is a step of: what is remembered of its beginning.
+    pub fn step(&mut self, event: &EventRef<'_>, thread: Option<u64>) -> Option<&mut V> {
+        let role = self.role(event.class, &event.schema.classes);
+        let key = key(role.step.as_deref()?, event, thread)?;
+        self.begun.get_mut(&key)
+    }
+
     fn role(&mut self, class: ClassId, classes: &[EventClass]) -> Role {
         let known = self.roles.len();
         self.roles.extend(classes.iter().skip(known).map(|class| role(&self.question, class)));
@@ -152,8 +160,10 @@ fn role(question: &PairQuestion, class: &EventClass) -> Role {
             false => fields.into_iter().map(place).collect(),
         })
     };
+    let begin = |name| places(name, question.key.iter().map(|(begin, _)| begin).collect());
     Role {
-        begin: places(&question.begin, question.key.iter().map(|(begin, _)| begin).collect()),
+        begin: begin(&question.begin),
+        step: question.steps.as_ref().and_then(begin),
         end: places(&question.end, question.key.iter().map(|(_, end)| end).collect()),
     }
 }

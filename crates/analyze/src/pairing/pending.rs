@@ -53,6 +53,10 @@ impl<K: Clone + Eq + Hash, V> Pending<K, V> {
         self.begun.get(key).map(|(_, value)| value)
     }
 
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.begun.get_mut(key).map(|(_, value)| value)
+    }
+
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.begun.values().map(|(_, value)| value)
     }

@@ -13,6 +13,8 @@ pub struct PairQuestion {
     pub end: EventName,
     /// The fields that have to be the same, in the first and in the second; none: events of the same thread.
     pub key: Vec<(String, String)>,
+    /// Events between them, which have the key of the first.
+    pub steps: Option<EventName>,
 }
 
 impl PairQuestion {
@@ -52,7 +54,15 @@ impl PairQuestion {
         } else {
             key.split(',').map(field).collect::<Result<_, _>>()?
         };
-        Ok(PairQuestion { begin: name(begin)?, end: name(end)?, key })
+        Ok(PairQuestion { begin: name(begin)?, end: name(end)?, key, steps: None })
+    }
+
+    /// The events of RTSCOPE_WORK_BEGIN, _STEP and _END (include/rtscope/rtscope.h).
+    #[must_use]
+    pub fn of_work() -> PairQuestion {
+        let cookie = || "cookie".to_owned();
+        let [begin, end, steps] = ["work:begin", "work:end", "work:step"].map(EventName::new);
+        PairQuestion { begin, end, key: vec![(cookie(), cookie())], steps: Some(steps) }
     }
 
     /// Whether the events and fields are among these classes.
@@ -83,6 +93,11 @@ impl PairQuestion {
 }
 
 impl PairQuestion {
+    /// All events that it is about.
+    pub fn events(&self) -> impl Iterator<Item = &EventName> {
+        [&self.begin, &self.end].into_iter().chain(&self.steps)
+    }
+
     /// The fields that have to be the same, as they are written; `None`: the thread.
     #[must_use]
     pub fn key_text(&self) -> Option<String> {

@@ -51,6 +51,7 @@ fn settings(command: WatchCommand) -> Result<Asked, Failure> {
         WatchCommand::Preemptoff(options) => Ok(tracker(Tracker::Preemptoff, *options)),
         WatchCommand::Irqoff(options) => Ok(irqs_off(*options)),
         WatchCommand::Pair(options) => pairs(*options),
+        WatchCommand::Work(options) => Ok(work(*options)),
         WatchCommand::Syscall(options) => Ok(syscalls(*options)),
     }
 }
@@ -94,6 +95,12 @@ fn pairs(options: PairOptions) -> Result<Asked, Failure> {
     let between = question(&options.from, &options.to, options.key.as_deref())
         .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))?;
     Ok((WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch))
+}
+
+/// Pieces of work of programs.
+fn work(options: WatchOptions) -> Asked {
+    let settings = WatchSettings::of(options.threshold.0);
+    (WatchSettings { between: Some(PairQuestion::of_work()), ..settings }, options)
 }
 
 fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {

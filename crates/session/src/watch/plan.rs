@@ -97,7 +97,7 @@ impl Plan {
         let end = if between.is_some() { End::Event } else { settings.end };
         let mut programs = settings.programs.clone();
         // What is paired has to be recorded.
-        programs.extend(between.iter().flat_map(|(pair, _)| [pair.begin.to_string(), pair.end.to_string()]));
+        programs.extend(between.iter().flat_map(|(pair, _)| pair.events()).map(ToString::to_string));
         let (pid, tid) = (settings.pid.map(Pid), settings.tid.map(Tid));
         let target = Target { name, pid, tid, is_command: false };
         let responses = ResponseConfig {

@@ -24,3 +24,4 @@ mod targets;
 mod tracepoints;
 mod trackers;
 mod truth;
+mod work;

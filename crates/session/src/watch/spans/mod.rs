@@ -31,6 +31,8 @@ const LATE_MAX: usize = 4096;
 const NO_CPU: CpuId = CpuId(u32::MAX);
 /// Remarks on events without the field of the key.
 const NOTES_MAX: usize = 16;
+/// Threads that a piece of work has passed through.
+const STEPS_MAX: usize = 32;
 
 /// Whose intervals count: those that end in such a thread.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +56,21 @@ struct Arrived {
     values: ValueBuffer,
 }
 
+/// What waits for its end.
+#[derive(Clone, Debug)]
+struct Open {
+    event: Arc<Arrived>,
+    /// At most [`STEPS_MAX`].
+    steps: Vec<Arc<Arrived>>,
+}
+
+impl Open {
+    /// Threads that are named when it ends.
+    fn threads(&self) -> impl Iterator<Item = ThreadNumber> {
+        std::iter::once(&self.event).chain(&self.steps).map(|event| event.thread)
+    }
+}
+
 /// Pairs what has come.
 #[derive(Debug)]
 pub struct SpanTracker {
@@ -63,7 +80,7 @@ pub struct SpanTracker {
     started: MonotonicNs,
     classes: SpanClasses,
     threads: SpanThreads,
-    matcher: Matcher<Arc<Arrived>>,
+    matcher: Matcher<Open>,
     clock: LiveClock,
     /// Since the last look.
     arrived: Vec<Arrived>,
@@ -146,11 +163,11 @@ impl SpanTracker {
             }
         }
         if is_last && !self.matcher.is_row() {
-            let target = |event: &&Arc<Arrived>| self.is_open_counted(event);
+            let target = |open: &&Open| self.is_open_counted(&open.event);
             self.counts.unmatched.without_end = self.matcher.waiting().filter(target).count() as u64;
         }
         self.counts.unmatched.forgotten = self.matcher.forgotten();
-        let open = self.matcher.waiting().map(|begun| begun.thread);
+        let open = self.matcher.waiting().flat_map(Open::threads);
         let arrived = self.arrived.iter().map(|event| event.thread);
         self.threads.look_is_over(open.chain(arrived).chain(self.missed.iter().copied()));
     }
@@ -181,8 +198,8 @@ impl SpanTracker {
         }
         self.counts.missed_looks += missed.len() as u64;
         let of_any = self.is_of_several_threads();
-        let given_up = self.matcher.give_up(|begun| of_any || missed.contains(&begun.thread));
-        let counted = given_up.iter().filter(|begun| self.is_open_counted(begun)).count();
+        let given_up = self.matcher.give_up(|begun| of_any || missed.contains(&begun.event.thread));
+        let counted = given_up.iter().filter(|begun| self.is_open_counted(&begun.event)).count();
         self.counts.unmatched.lost += counted as u64;
     }
 
@@ -200,7 +217,14 @@ impl SpanTracker {
             cpu: event.cpu,
             values: event.values.current(),
         };
-        let outcome = self.matcher.event(&seen, Some(event.thread.0), Arc::clone(&event));
+        if let Some(open) = self.matcher.step(&seen, Some(event.thread.0)) {
+            if open.steps.len() < STEPS_MAX {
+                open.steps.push(event);
+            }
+            return;
+        }
+        let open = Open { event: Arc::clone(&event), steps: Vec::new() };
+        let outcome = self.matcher.event(&seen, Some(event.thread.0), open);
         let is_target = self.threads[event.thread].is_target;
         let is_row = outcome.begun.is_some() && outcome.ended.is_some();
         match outcome.ended {
@@ -210,7 +234,7 @@ impl SpanTracker {
             _ => {}
         }
         match outcome.begun {
-            Some(Begun::Again(before)) if self.is_open_counted(&before) => {
+            Some(Begun::Again(before)) if self.is_open_counted(&before.event) => {
                 self.counts.unmatched.begun_again += 1
             }
             Some(Begun::WithoutKey) if !is_row && self.is_open_counted(&event) => {
@@ -220,8 +244,8 @@ impl SpanTracker {
         }
     }
 
-    fn interval(&mut self, begun: &Arrived, ended: &Arrived, now: MonotonicNs) {
-        let length_ns = ended.time_ns.saturating_sub(begun.time_ns);
+    fn interval(&mut self, begun: &Open, ended: &Arrived, now: MonotonicNs) {
+        let length_ns = ended.time_ns.saturating_sub(begun.event.time_ns);
         let noticed_after_ns = now.0.saturating_sub(ended.time_ns);
         let is_late = length_ns > self.threshold_ns;
         self.counts.add(length_ns, is_late, noticed_after_ns);
@@ -237,9 +261,10 @@ impl SpanTracker {
         self.late.push(late);
     }
 
-    fn late_interval(&mut self, begun: &Arrived, ended: &Arrived, noticed_after_ns: u64) -> LateResponse {
+    fn late_interval(&mut self, begun: &Open, ended: &Arrived, noticed_after_ns: u64) -> LateResponse {
         let sequence = self.counts.late;
-        let (from, to) = (self.span_event(begun), self.span_event(ended));
+        let (from, to) = (self.span_event(&begun.event), self.span_event(ended));
+        let through = begun.steps.iter().map(|step| self.span_event(step)).collect();
         let cpu = to.cpu.unwrap_or(NO_CPU);
         let thread = &mut self.threads[ended.thread];
         thread.refresh();
@@ -266,7 +291,7 @@ impl SpanTracker {
             comm: thread.comm,
             snapshot: None,
             chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
-            events: Some(Box::new(EventSpan { from, to, noticed_after_ns })),
+            events: Some(Box::new(EventSpan { from, to, noticed_after_ns, through })),
             call: None,
             lock: None,
             block: None,
@@ -313,10 +338,16 @@ impl NewEvents for SpanTracker {
     fn wants(&self, name: &str) -> bool {
         let question = self.matcher.question();
         let class = EventClass { name: name.to_owned(), ..EventClass::default() };
-        question.begin.matches(&class) || question.end.matches(&class)
+        question.events().any(|event| event.matches(&class))
     }
 
     fn event(&mut self, event: &NewEvent<'_>) {
+        // Numbers of work may be addresses, which other processes have, too.
+        let process = event.ring.host_pid.unwrap_or(event.ring.pid);
+        let is_work = self.matcher.question().steps.is_some();
+        if is_work && self.target.pid.is_some_and(|wanted| wanted != process) {
+            return;
+        }
         let thread = self.threads.number(event.ring, &self.target);
         let mut values = ValueBuffer::default();
         let class = self.class(event);

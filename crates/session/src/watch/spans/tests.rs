@@ -42,9 +42,12 @@ pub(super) fn ring(tid: u32, comm: &str) -> RingInfo {
 
 impl Fake {
     fn new(question: &str, target: SpanTarget) -> Fake {
-        let descriptions = Descriptions::parse(TEXT, 3, 0, &RequestedEvents::default()).unwrap();
-        let question = PairQuestion::parse(question).unwrap();
-        let tracker = SpanTracker::new(&question, target, 3 * MS, MonotonicNs(100 * MS));
+        Fake::of(TEXT, &PairQuestion::parse(question).unwrap(), target)
+    }
+
+    fn of(text: &[u8], question: &PairQuestion, target: SpanTarget) -> Fake {
+        let descriptions = Descriptions::parse(text, 3, 0, &RequestedEvents::default()).unwrap();
+        let tracker = SpanTracker::new(question, target, 3 * MS, MonotonicNs(100 * MS));
         let mut fake = Fake { descriptions: Arc::new(descriptions), tracker };
         fake.tracker.clock(Pair { counter: 1, monotonic_ns: 1 });
         fake
@@ -192,4 +195,33 @@ fn a_payload_that_does_not_match_its_fields_gives_up_what_had_begun() {
     fake.look(220 * MS, true);
     let counts = fake.tracker.counts();
     assert_eq!((counts.unmatched.lost, counts.missed_looks, counts.seen), (1, 1, 0));
+}
+
+const WORK: &[u8] = b"work:begin 6\nx64 cookie\n\0work:step 6\nx64 cookie\n\0work:end 6\nx64 cookie\n\0";
+
+#[test]
+fn work_has_the_first_threads_that_took_it_over_and_no_other_number_has() {
+    let mut fake = Fake::of(WORK, &PairQuestion::of_work(), SpanTarget::default());
+    fake.event(1, 0, 200 * MS, 7);
+    for step in 0..40u64 {
+        fake.event(2, 1, 201 * MS + step, 7);
+    }
+    fake.event(3, 1, 202 * MS, 8);
+    fake.event(4, 2, 210 * MS, 7);
+    fake.look(220 * MS, true);
+    let [late] = fake.tracker.take_late().try_into().unwrap();
+    let events = late.events.unwrap();
+    assert_eq!((events.from.tid, events.to.tid, events.through.len()), (Tid(1), Tid(4), 32));
+    assert!(events.through.iter().all(|step| step.tid == Tid(2) && step.event == "work:step"));
+    assert_eq!((fake.counts(), fake.tracker.counts().unmatched.without_end), ((1, 1), 0));
+}
+
+#[test]
+fn of_one_process_no_other_has_the_work() {
+    let target = SpanTarget { pid: Some(5), ..SpanTarget::default() };
+    let mut fake = Fake::of(WORK, &PairQuestion::of_work(), target);
+    fake.event(1, 0, 200 * MS, 7);
+    fake.event(1, 2, 210 * MS, 7);
+    fake.look(220 * MS, true);
+    assert_eq!((fake.counts(), fake.tracker.counts().unmatched.without_begin), ((0, 0), 0));
 }
