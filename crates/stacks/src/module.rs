@@ -14,7 +14,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The largest section with unwind information that is read; those of the largest browsers have 30 MiB.
-const EH_FRAME_BYTES_MAX: u64 = 256 << 20;
+const EH_FRAME_BYTES_MAX: u64 = 64 << 20;
+/// The same without a table to search in, which is then read from its begin for each frame: 2 ms. All linkers make that table.
+const EH_FRAME_WITHOUT_TABLE_MAX: usize = 1 << 20;
 
 /// Which file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -159,12 +161,14 @@ impl Module {
         Some((file_offset - segment.file_offset).wrapping_add(segment.address))
     }
 
-    /// The unwind information; `None`: it has none.
+    /// The unwind information; `None`: it has none, or too much without a table to search in.
     pub fn unwind_table(&self) -> Option<UnwindTable<'_>> {
         let eh_frame = EhFrame::new(self.eh_frame.as_ref()?, NativeEndian);
         let header = self.eh_frame_hdr.as_ref();
         let header = header.and_then(|bytes| EhFrameHdr::new(bytes, NativeEndian).parse(&self.bases, 8).ok());
-        Some(UnwindTable { eh_frame, header, bases: &self.bases })
+        let has_table = header.as_ref().is_some_and(|header| header.table().is_some());
+        let is_small = self.eh_frame.as_ref().is_some_and(|bytes| bytes.len() <= EH_FRAME_WITHOUT_TABLE_MAX);
+        (has_table || is_small).then_some(UnwindTable { eh_frame, header, bases: &self.bases })
     }
 
     /// The functions at an address, as the file counts it, the innermost first. `root`: below which more debug information may be.
@@ -200,4 +204,28 @@ fn section<'a>(elf: &impl Object<'a>, name: &str) -> Result<Option<Box<[u8]>>, S
 /// `0aff`.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With so many bytes, and no table.
+    fn module(bytes: usize) -> Module {
+        Module {
+            segments: Vec::new(),
+            build_id: None,
+            eh_frame: Some(vec![0; bytes].into()),
+            eh_frame_hdr: None,
+            bases: BaseAddresses::default(),
+            file: ModuleFile::Bytes(Vec::new()),
+            names: OnceCell::new(),
+        }
+    }
+
+    #[test]
+    fn what_would_be_read_from_its_begin_for_each_frame_is_small() {
+        assert!(module(EH_FRAME_WITHOUT_TABLE_MAX).unwind_table().is_some());
+        assert!(module(EH_FRAME_WITHOUT_TABLE_MAX + 1).unwind_table().is_none());
+    }
 }

@@ -8,6 +8,7 @@ use gimli::{
 };
 use rtscope_event::{CopyEnd, Incomplete, StackCopy};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 type Bytes<'a> = EndianSlice<'a, NativeEndian>;
 
@@ -20,6 +21,8 @@ const REGISTERS: usize = 32;
 const STACK_POINTER: usize = if REGISTERS == 16 { 7 } else { 31 };
 /// The frame pointer, where a function has one.
 const FRAME_POINTER: usize = if REGISTERS == 16 { 6 } else { 29 };
+/// For the tables of one stack, without reading files: usual ones take some 10 us. A program can have unwind information on which to spend any time, and others' stacks wait.
+const TIME_MAX: Duration = Duration::from_millis(100);
 /// Operations of an expression: those that compilers write have some ten.
 const OPERATIONS_MAX: u32 = 10_000;
 /// Bits of an address: those above may be a signature of it (arm64).
@@ -65,6 +68,10 @@ pub fn walk(
     let mut walker = Walker::new(copy);
     let mut frames = vec![walker.frame(false, false)];
     loop {
+        if walker.spent > TIME_MAX {
+            let why = format!("it took longer than {} ms", TIME_MAX.as_millis());
+            return (frames, Some(Incomplete::UnwindFailed { why }));
+        }
         if frames.len() >= most {
             return (frames, Some(Incomplete::TooManyFrames { frames: most as u32 }));
         }
@@ -94,6 +101,8 @@ struct Walker<'a> {
     /// `None`: not known any more.
     registers: [Option<u64>; REGISTERS],
     context: UnwindContext<usize>,
+    /// For tables.
+    spent: Duration,
 }
 
 /// What could not be had.
@@ -114,7 +123,7 @@ impl<'a> Walker<'a> {
         let registers = std::array::from_fn(|register| copy.registers.get(register).copied());
         let address = copy.registers.last().copied().unwrap_or_default();
         let base = copy.registers.get(STACK_POINTER).copied().unwrap_or_default();
-        Walker { copy, base, address, registers, context: UnwindContext::new() }
+        Walker { copy, base, address, registers, context: UnwindContext::new(), spent: Duration::ZERO }
     }
 
     fn frame(&self, is_call: bool, by_frame_pointer: bool) -> Frame {
@@ -139,7 +148,9 @@ impl<'a> Walker<'a> {
         };
         let Some(table) = module.unwind_table() else { return self.step_by_frame_pointer(path, place_of) };
         let mut context = std::mem::take(&mut self.context);
+        let begun = Instant::now();
         let found = self.step_by_table(&table, offset, &mut context);
+        self.spent += begun.elapsed();
         self.context = context;
         match found {
             Ok(Some(found)) => Ok(found),

@@ -21,8 +21,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub struct Stacks {
     copies: StackCopies,
     unwinder: Unwinder,
-    /// By the number of the copy.
-    ready: BTreeMap<u32, TaskStack>,
+    /// By the number of the copy; and whether a report has it.
+    ready: BTreeMap<u32, (TaskStack, bool)>,
+    /// Those that were given up since too many waited.
+    given_up: u64,
     /// The process whose mappings are known.
     remembered: Option<Pid>,
 }
@@ -38,6 +40,7 @@ impl Stacks {
                 root: mounts::is_mount_namespace_trusted,
             }),
             ready: BTreeMap::new(),
+            given_up: 0,
             remembered: None,
         }))
     }
@@ -67,9 +70,10 @@ impl Stacks {
         for copy in self.copies.drain() {
             let mut stack = self.unwinder.unwind(&copy);
             stack.kernel = copy.kernel.iter().map(|address| format!("{address:#x}")).collect();
-            self.ready.insert(copy.id, stack);
+            self.ready.insert(copy.id, (stack, false));
             if self.ready.len() > WAITING_MAX {
-                self.ready.pop_first();
+                let oldest = self.ready.pop_first();
+                self.given_up += u64::from(oldest.is_some_and(|(_, (_, is_given))| !is_given));
             }
         }
     }
@@ -83,8 +87,14 @@ impl Stacks {
     /// Several reports can have the same: of two limits for the same time off a CPU.
     fn give(&mut self, late: &mut LateResponse) {
         let Some(stacks) = &mut late.stacks else { return };
-        stacks.task = self.ready.get(&stacks.copies.task).cloned();
-        stacks.waker = self.ready.get(&stacks.copies.waker).cloned();
+        let mut given = |id: u32| {
+            self.ready.get_mut(&id).map(|(stack, is_given)| {
+                *is_given = true;
+                stack.clone()
+            })
+        };
+        stacks.task = given(stacks.copies.task);
+        stacks.waker = given(stacks.copies.waker);
         stacks.missing = match stacks.copies.task {
             _ if stacks.task.is_some() => None,
             0 => Some(StackMissing::NoPlace),
@@ -92,8 +102,8 @@ impl Stacks {
         };
     }
 
-    /// Copies for which there was no place.
+    /// Copies for which there was no place, in the kernel's buffer or here.
     pub fn lost(&self) -> u64 {
-        self.copies.lost()
+        self.copies.lost().saturating_add(self.given_up)
     }
 }
