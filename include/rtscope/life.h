@@ -143,14 +143,14 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
 	shared->state = RTSCOPE__HIDDEN_NOW;
 	shared->life++;
-	shared->next_ring = shared->left_rings = shared->refused_look = 0;
+	shared->next_ring = shared->left_rings = shared->refused_look = shared->is_refused = shared->told_errno = 0;
 	shared->beat_since_ns = shared->quiet_session = shared->pageless = 0;
 	rtscope__set(shared, &rtscope__none);
 	*shared->alive = 1;
 	shows = shows &&
 		(shared->look == &rtscope__off || rtscope__find_session(shared) || shared->room->session_errno);
 	if (shows && rtscope__show(shared) < 0)
-		shared->refused_look = RTSCOPE__LOAD(*shared->look);
+		rtscope__refuse_process(shared);
 	rtscope__give(shared);
 	rtscope__let_signals(signals);
 }
@@ -242,6 +242,8 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
 		result = has_ids ? rtscope__show_object(shared, object) : -RTSCOPE__E2BIG;
 		if (result < 0)
 			rtscope__refuse_object(shared, object, (int)-result);
+	} else if (shared->provider && shared->is_refused) {
+		rtscope__refuse_process(shared);
 	}
 	rtscope__give(shared);
 	rtscope__end_work(shared, signals);
@@ -318,8 +320,9 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 		rtscope__map_look(shared);
 	shared->filters = rtscope__filters(shared);
 	enabled = rtscope__show(shared);
-	if (enabled < 0)
-		shared->refused_look = RTSCOPE__LOAD(*shared->look);
+	/* There is a directory for this user, and a look page in it: as a fork's child, it tries again when somebody records. */
+	if (enabled < 0 && shared->look != &rtscope__off)
+		rtscope__refuse_process(shared);
 	if (shared->state == RTSCOPE__SHOWN && !rtscope__find_session(shared))
 		rtscope__sweep(shared);
 	rtscope__give(shared);

@@ -411,6 +411,10 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	if (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0) &&
 	    rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)"/dev/shm/rtscope-session", 0, 0, 0, 0))
 		return;
+	/* Once: it tries again and again. */
+	if (shared->told_errno)
+		return;
+	shared->told_errno = (uint32_t)why;
 	rtscope__path(shared, path, 'x', (uint64_t)(unsigned int)why, 0, 0);
 	/* 0100000: a regular file. */
 	rtscope__call_again(__NR_mknodat, RTSCOPE__AT_FDCWD, (long)path, 0100600, 0, 0, 0);
@@ -442,7 +446,8 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 	uint64_t enabled = 0;
 	long error;
 
-	shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
+	if (!shared->is_refused)
+		shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
 	error = -rtscope__make_directory(shared);
 	for (struct rtscope__object *object = shared->objects; object && !error; object = object->next) {
 		long result = rtscope__show_object(shared, object);
@@ -455,6 +460,12 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 			rtscope__refuse_object(shared, object, (int)-result);
 	}
 	if (!error) {
+		RTSCOPE__STORE(shared->is_refused, 0);
+		if (shared->told_errno) {
+			rtscope__path(shared, shared->room->path, 'x', shared->told_errno, 0, 0);
+			rtscope__unlink(shared->room->path);
+			shared->told_errno = 0;
+		}
 		/* ORDER: release; pairs with the acquire in rtscope__thread_page(): what was written above is seen. */
 		__atomic_store_n(&shared->state, RTSCOPE__SHOWN, __ATOMIC_RELEASE);
 		return (long)enabled;
@@ -463,6 +474,25 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 		rtscope__hide(shared, object);
 	rtscope__give_up(shared, (int)-error);
 	return error;
+}
+
+/*
+ * No files could be made: until they can, what the session wants is counted as lost, and what it does not want costs no more. Needs
+ * `busy`.
+ */
+static inline void rtscope__refuse_process(struct rtscope__shared *shared)
+{
+	const struct rtu_session *session = rtscope__find_session(shared);
+
+	shared->state = RTSCOPE__HIDDEN_NOW;
+	RTSCOPE__STORE(shared->refused_look, RTSCOPE__LOAD(*shared->look));
+	RTSCOPE__STORE(shared->is_refused, 1);
+	for (struct rtscope__object *object = shared->objects; object && session; object = object->next) {
+		if (object->provider) {
+			rtscope__enable(object, session);
+			rtscope__point(object, rtscope__words(object), 0);
+		}
+	}
 }
 
 #ifdef __cplusplus

@@ -172,7 +172,9 @@ struct rtscope__shared {
 	uint32_t busy;		      /* 1: somebody changes what is here from `objects` on */
 	uint32_t state;		      /* enum rtscope__state */
 	uint32_t life;		      /* how many forks it is away from the first process */
-	uint32_t refused_look;	      /* a look at which no file could be made */
+	uint32_t is_refused;	      /* 1: no file could be made the last time, at this look: */
+	uint32_t refused_look;
+	uint32_t told_errno; /* of the file that says that this process runs untraced; 0: there is none */
 	uint32_t pid, clock, next_id, next_ids, next_object, next_ring, sub_buffers;
 	uint32_t places; /* how many of room->places were ever used */
 	uint32_t next_remains, silent_rings, quiet_events, left_rings, unfiled, beat_rings;

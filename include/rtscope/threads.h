@@ -39,7 +39,7 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 	answer->cause = RTU_LOST_IN_SETUP;
 	if (!rtscope__take(shared, 20))
 		return 0;
-	if (shared->state == RTSCOPE__HIDDEN_NOW && (asked || shared->refused_look != look || !look)) {
+	if (shared->state == RTSCOPE__HIDDEN_NOW) {
 		session = rtscope__find_session(shared);
 		if (!session && !asked &&
 		    (shared->room->session_errno || shared->look == &rtscope__off || !rtscope__sees_look(shared))) {
@@ -50,7 +50,8 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 			 * somebody, let him know.
 			 */
 			rtscope__give_up(shared, why ? why : RTSCOPE__ENOENT);
-			shared->refused_look = look;
+			RTSCOPE__STORE(shared->refused_look, look);
+			RTSCOPE__STORE(shared->is_refused, 1);
 			answer->cause = RTU_LOST_NO_FILE;
 			rtscope__give(shared);
 			return 0;
@@ -60,23 +61,19 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 			if (look)
 				__atomic_compare_exchange_n((uint32_t *)(uintptr_t)shared->look, &look, 0, 0,
 							    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+			/* What an earlier session wanted is wanted no more. */
+			for (struct rtscope__object *object = shared->objects; object; object = object->next)
+				rtscope__point(object, shared->look, 1);
+			RTSCOPE__STORE(shared->is_refused, 0);
 			answer->error = RTSCOPE__UNWANTED;
 			rtscope__give(shared);
 			return 0;
 		}
 		answer->error = (int)-rtscope__show(shared);
-		if (answer->error <= 0)
-			answer->error = RTSCOPE__EAGAIN;
+		if (answer->error > 0)
+			rtscope__refuse_process(shared);
 		else
-			shared->refused_look = look;
-		/* What is lost from now on is what the session wants; what it does not want costs no more. */
-		session = shared->state == RTSCOPE__HIDDEN_NOW ? rtscope__find_session(shared) : NULL;
-		for (struct rtscope__object *object = shared->objects; object && session; object = object->next) {
-			if (object->provider) {
-				rtscope__enable(object, session);
-				rtscope__point(object, rtscope__words(object), 0);
-			}
-		}
+			answer->error = RTSCOPE__EAGAIN;
 	}
 	is_enabled = asked || rtscope__is_enabled(shared, id);
 	answer->cause = RTU_LOST_NO_FILE;
@@ -157,9 +154,9 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 		answer->cause = RTU_LOST_IN_CHILD;
 		return &rtscope__none;
 	}
-	/* It could not make files for this look: tried again only when there is another, and that is seen now and then. */
-	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->refused_look) &&
-	    ++shared->quiet_events % 1024 != 0) {
+	/* It could not make files for this look: tried again when there is another, and now and then. */
+	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->is_refused) &&
+	    RTSCOPE__LOAD(shared->refused_look) == RTSCOPE__LOAD(*shared->look) && ++shared->quiet_events % 1024 != 0) {
 		answer->cause = RTU_LOST_NO_FILE;
 		return thread;
 	}

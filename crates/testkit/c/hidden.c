@@ -5,7 +5,8 @@
  *   hidden WAY COUNT
  *
  * Ways: nothing (it can be seen), root (chroot into /proc), memory (another /dev/shm), landlock (it may read and make no file), filter
- * (seccomp), files (it may open none). Prints "ready", waits for a line, and the child emits COUNT events; then "emitted N".
+ * (seccomp), files (it may open none). Prints "ready", waits for a line, and the child emits COUNT events; then "emitted N". Of the way "forked" nobody
+ * waits, and no file can be made when the child is forked.
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -67,7 +68,7 @@ static int go(const char *way)
 		return filter();
 	if (!strcmp(way, "files"))
 		return setrlimit(RLIMIT_NOFILE, &none);
-	return strcmp(way, "nothing") != 0;
+	return strcmp(way, "nothing") != 0 && strcmp(way, "forked") != 0;
 }
 
 int main(int argc, char **argv)
@@ -76,9 +77,12 @@ int main(int argc, char **argv)
 	unsigned long count = argc > 2 ? strtoul(argv[2], NULL, 10) : 100;
 	int lines[2], status = 0;
 	char letter;
+	/* Of some bytes: a session can be read. */
+	struct rlimit few = { 64, 64 };
+	int waits = strcmp(way, "forked") != 0;
 	pid_t child;
 
-	if (pipe(lines))
+	if (pipe(lines) || (!waits && setrlimit(RLIMIT_FSIZE, &few)))
 		return 1;
 	child = fork();
 	if (child < 0)
@@ -86,16 +90,18 @@ int main(int argc, char **argv)
 	if (!child) {
 		if (go(way))
 			_exit(7);
-		puts("ready");
-		fflush(stdout);
+		if (waits) {
+			puts("ready");
+			fflush(stdout);
+		}
 		/* The parent waits for the line: it is the one whose standard input that is. */
-		if (read(lines[0], &letter, 1) != 1)
+		if (waits && read(lines[0], &letter, 1) != 1)
 			_exit(1);
 		for (unsigned long i = 0; i < count; i++)
 			RTSCOPE_EVENT(test, hidden, rtscope_u64(n, i));
 		_exit(0);
 	}
-	if (read(0, &letter, 1) < 0 || write(lines[1], "x", 1) != 1 || waitpid(child, &status, 0) != child)
+	if ((waits && (read(0, &letter, 1) < 0 || write(lines[1], "x", 1) != 1)) || waitpid(child, &status, 0) != child)
 		return 1;
 	printf("emitted %lu\n", count);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;

@@ -257,6 +257,20 @@ fn a_child_that_cannot_make_a_file_when_somebody_records_is_counted() {
     hidden_children(&["nothing", "landlock", "filter", "files"]);
 }
 
+/// What nobody asks for is not lost.
+#[test]
+fn a_child_of_a_recorded_program_that_can_make_no_file_is_counted_exactly() {
+    let fixture = Fixture::new();
+    let Some(hidden) = fixture.program("hidden.c", &[], "hidden") else { return };
+    for (more, lost) in [(None, 5000), (Some("!test:hidden"), 0)] {
+        let more: Vec<&str> = more.into_iter().flat_map(|pattern| ["-u", pattern]).collect();
+        let words = [hidden.as_os_str(), "forked".as_ref(), "5000".as_ref()];
+        let recorded = fixture.record(&more, &words);
+        assert_eq!((recorded.events(), recorded.lost()), (0, lost), "{}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_child_in_another_root_or_shared_memory_is_counted() {
@@ -401,6 +415,29 @@ fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
     let recorded = in_own_room(&fixture, "256k", &fill);
     assert_eq!((recorded.printed("emitted "), recorded.events()), (2000, 0));
     assert!(recorded.remarks().contains("runs untraced: No space left"), "{}", recorded.account);
+}
+
+/// It tries again when somebody records.
+// NEEDS: host
+#[test]
+fn root_a_program_that_found_no_room_at_its_start_is_recorded_once_there_is() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let (unusual, recorder) = (unusual.display(), format!("{:?}", fixture.recorder(&[])));
+    let (line, said) = (fixture.path("line"), fixture.path("said"));
+    let (line, said) = (line.display(), said.display());
+    // The first one leaves its user's directory, with the look page.
+    let script = format!(
+        "{unusual} closed 1 >/dev/null; dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null; mkfifo {line}; \
+         {unusual} late 1000 <{line} >{said} & exec 3>{line}; while ! grep -q ready {said}; do sleep 0.01; done; \
+         rm /dev/shm/fill; \
+         {recorder} -- sh -c 'echo >{line}; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}'"
+    );
+    let recorded = in_own_room(&fixture, "16m", &script);
+    assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
 }
 
 // NEEDS: host
