@@ -177,6 +177,7 @@ impl Programs {
         // Unique on this machine, and never 0.
         let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
         let own = Arc::new(UserDirectory::make(base)?);
+        let taken = own.was_taken.then(|| (own.uid, own.path.display().to_string()));
         // Sessions are written before files are first listed: a program that starts now sees a session or is seen. This user's own
         // directory is locked first: a refused collector must not have touched the shared session, which is the other's.
         let served = ServedDirectory::new(&own, id, &settings)?;
@@ -187,7 +188,11 @@ impl Programs {
         }
         let session = Session { id, settings };
         let look = Look::start(base, Some((session.clone(), own, served)))?;
-        Programs::new(look, Some(session), for_all)
+        let mut programs = Programs::new(look, Some(session), for_all)?;
+        if let Some((uid, path)) = taken {
+            programs.refusals.add(uid, Cause::PlaceTaken, &path);
+        }
+        Ok(programs)
     }
 
     /// Takes over programs that were found. To be called every few milliseconds. The first call waits for the first look.
@@ -497,13 +502,14 @@ impl Programs {
 
     /// For flight recorders: whether an event that matches one of these patterns has come since the last time, and whether records were overwritten
     /// before they were looked at. The first time only finds what there is already.
-    pub fn has_come(&mut self, patterns: &[String]) -> (bool, bool) {
+    /// `wants`: whether a thread's events count.
+    pub fn has_come(&mut self, patterns: &[String], wants: &dyn Fn(&RingInfo) -> bool) -> (bool, bool) {
         let_bus_errors_through();
         let is_new = std::mem::replace(&mut self.has_looked, true);
         let users = self.users.values_mut().filter(|user| user.served.is_some());
         let found = users
             .flat_map(|user| user.processes.values_mut())
-            .map(|process| process.has_come(patterns, is_new));
+            .map(|process| process.has_come(patterns, wants, is_new));
         found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
     }
 

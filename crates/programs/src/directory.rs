@@ -104,6 +104,8 @@ pub struct UserDirectory {
     base: OwnedFd,
     name: String,
     is_containers: bool,
+    /// Somebody else had made one of this name, until now.
+    pub(crate) was_taken: bool,
 }
 
 /// A file of a program that was opened.
@@ -175,7 +177,16 @@ impl UserDirectory {
         if status.st_uid != uid || status.st_mode & 0o077 != 0 {
             return Err(not_ours());
         }
-        Ok(UserDirectory { uid, path, dir: dir.into(), gid: status.st_gid, base, name, is_containers: false })
+        Ok(UserDirectory {
+            uid,
+            path,
+            dir: dir.into(),
+            gid: status.st_gid,
+            base,
+            name,
+            is_containers: false,
+            was_taken: false,
+        })
     }
 
     /// Opens the directory of one user of a container, who may have another number here.
@@ -205,6 +216,7 @@ impl UserDirectory {
             base,
             name,
             is_containers: true,
+            was_taken: false,
         })
     }
 
@@ -232,6 +244,7 @@ impl UserDirectory {
             Err(errno) => Err(Error::io("make the directory", &path)(errno.into())),
         };
         let mut made = make();
+        let mut was_taken = false;
         // Again when what was in the way has gone meanwhile.
         for turn in 0..PLACE_TRIES {
             if made.is_ok() || !uid.is_root() {
@@ -246,8 +259,9 @@ impl UserDirectory {
                 pause_before_try(turn);
             }
             made = make();
+            was_taken = true;
         }
-        made
+        made.map(|made| UserDirectory { was_taken, ..made })
     }
 
     /// The user of a directory with this name, if this process may read it: all for root, otherwise only its own user.

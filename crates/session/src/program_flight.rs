@@ -46,6 +46,8 @@ struct SharedState {
     stop: AtomicBool,
     /// Events that ask for a snapshot: patterns of theirs, and whether one has come.
     triggers: Vec<String>,
+    /// Whose events count for them.
+    filter: UserFilter,
     is_triggered: AtomicBool,
     /// Records were overwritten before they were looked at.
     has_missed: AtomicBool,
@@ -112,6 +114,7 @@ impl ProgramFlight {
         let shared = Arc::new(SharedState {
             stop: AtomicBool::new(false),
             triggers,
+            filter: filter.clone(),
             is_triggered: AtomicBool::new(false),
             has_missed: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -233,7 +236,8 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
             let _ = state.programs.poll(&mut DiscardingSink);
             state.programs.forget_ended(reach);
             if !shared.triggers.is_empty() {
-                let (has_come, has_missed) = state.programs.has_come(&shared.triggers);
+                let (has_come, has_missed) =
+                    state.programs.has_come(&shared.triggers, &|ring| shared.filter.wants(ring));
                 // ORDER: relaxed; as in was_triggered().
                 shared.is_triggered.fetch_or(has_come, Ordering::Relaxed);
                 // ORDER: relaxed; as above.

@@ -135,7 +135,12 @@ impl Process {
 
     /// Whether an event that matches one of the patterns has come since the last time, and whether some could not be looked at. For flight
     /// recorders.
-    pub(super) fn has_come(&mut self, patterns: &[String], is_new: bool) -> (bool, bool) {
+    pub(super) fn has_come(
+        &mut self,
+        patterns: &[String],
+        wants: &dyn Fn(&RingInfo) -> bool,
+        is_new: bool,
+    ) -> (bool, bool) {
         let of_provider = |provider: &Provider| {
             let (first, descriptions) = (provider.info.first_id, Arc::clone(&provider.info.descriptions));
             let is_meant =
@@ -144,7 +149,12 @@ impl Process {
             events.map(|event| first.saturating_add(event.index)).collect::<Vec<u32>>()
         };
         let wanted: Vec<u32> = self.providers.values().flat_map(of_provider).collect();
-        let found = self.rings.iter_mut().map(|(_, ring)| ring.has_come(&wanted, is_new));
+        // Those of others are looked at, too, so that it is known what has come since.
+        let found = self.rings.iter_mut().map(|(_, ring)| {
+            let (come, missed) = ring.has_come(&wanted, is_new);
+            let counts = wants(&ring.info);
+            (come && counts, missed && counts)
+        });
         found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
     }
 

@@ -44,7 +44,9 @@ pub(super) enum ClassFilter {
 }
 
 impl UserFilter {
-    pub(super) fn wants(&self, ring: &RingInfo) -> bool {
+    /// Whether events of this thread are wanted.
+    #[must_use]
+    pub fn wants(&self, ring: &RingInfo) -> bool {
         self.threads.as_ref().is_none_or(|choice| choice.wants(ring))
     }
 

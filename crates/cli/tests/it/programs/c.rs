@@ -550,6 +550,21 @@ fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     assert!(rest.contains("2 traces were saved because of --snapshot-on, and no more will be"), "{rest}");
 }
 
+/// Whose events are left out asks for nothing.
+#[test]
+fn an_event_that_a_filter_leaves_out_asks_for_no_snapshot() {
+    let fixture = super::fixture::Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let options = ["--snapshot-on", "test:error", "--comm", "another"];
+    let (recorder, _said) = flight_recorder(&fixture, &options);
+    let output = Command::new(&program).arg("100").output().expect("it can be started");
+    assert_eq!(emitted(&output), 400);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!fixture.trace().join("1").exists());
+    interrupt(recorder);
+    assert!(fixture.trace().join("1").is_dir(), "the end saves");
+}
+
 /// Waits for a fact.
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);

@@ -331,6 +331,27 @@ fn root_a_directory_that_is_not_its_users_alone_has_one_exit_code() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n1\n1\n", "{output:?}");
 }
 
+// NEEDS: host
+#[test]
+fn root_the_place_of_roots_files_that_another_user_had_is_told() {
+    let fixture = Fixture::new();
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let script = "mount -t tmpfs -o mode=1777 none /dev/shm && \
+                  setpriv --reuid 12345 --regid 12345 --clear-groups mkdir /dev/shm/rtscope-0 || exit 77; cd \"$1\"; \
+                  for place in a b; do \"$0\" record --json -u 'test:*' -o $place --duration 1ms; done";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(rtscope().get_program()).arg(fixture.dir.path());
+    let Some(output) = command.output().ok().filter(|output| output.status.code() != Some(77)) else {
+        skip!("nothing can be mounted here");
+    };
+    let told = String::from_utf8_lossy(&output.stdout);
+    let told: Vec<bool> = told.lines().map(|line| line.contains("place_taken")).collect();
+    // Programs of root may have started meanwhile: it is known of no number that it is 0.
+    assert_eq!(told, [true, false], "{output:?}");
+}
+
 #[test]
 fn a_recorder_that_is_told_to_end_many_times_ends_in_order() {
     let fixture = Fixture::new();
