@@ -7,8 +7,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 
-/// The largest list that is read: some hundred thousand mappings.
-const BYTES_MAX: u64 = 64 << 20;
+/// The largest list that is read: some ten thousand mappings, which the kernel and this take some milliseconds for. It is read for each stack, and others'
+/// stacks and reports wait.
+const BYTES_MAX: usize = 1 << 20;
 
 /// A process's mappings that can be executed, by address.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Mappings {
     pub fn read(pid: Pid) -> Result<Mappings, Incomplete> {
         let path = format!("/proc/{pid}/maps");
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut text));
+        let read = File::open(&path).and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Incomplete::ProcessGone),
             // The process ended between the two.
@@ -39,6 +40,9 @@ impl Mappings {
             Err(error) => Err(Incomplete::Unreadable { why: format!("{path}: {error}") }),
             // Of a process whose parent has not asked how it ended.
             Ok(0) => Err(Incomplete::ProcessGone),
+            Ok(bytes) if bytes > BYTES_MAX => {
+                Err(Incomplete::Unreadable { why: format!("{path}: it has more than {BYTES_MAX} bytes") })
+            }
             Ok(_) => Ok(Mappings::parse(&String::from_utf8_lossy(&text))),
         }
     }

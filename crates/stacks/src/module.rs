@@ -2,7 +2,7 @@
 //! A file that is mapped: its unwind information, and what is needed to name its places later.
 
 use crate::maps::Mapping;
-use crate::names::Names;
+use crate::names::{Names, is_trusted};
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, ParsedEhFrameHdr};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment};
@@ -10,13 +10,16 @@ use rtscope_event::{Function, Pid};
 use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The largest section with unwind information that is read; those of the largest browsers have 30 MiB.
 const EH_FRAME_BYTES_MAX: u64 = 64 << 20;
 /// The same without a table to search in, which is then read from its begin for each frame: 2 ms. All linkers make that table.
 const EH_FRAME_WITHOUT_TABLE_MAX: usize = 1 << 20;
+
+/// Those of linkers have 20 or 32.
+const BUILD_ID_BYTES_MAX: usize = 64;
 
 /// Which file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +76,13 @@ impl ModuleFile {
         };
         let file = open_regular(&link).or_else(named);
         file.map(ModuleFile::File).map_err(|error| format!("{}: {error}", mapping.path()))
+    }
+
+    fn is_trusted(&self) -> bool {
+        match self {
+            ModuleFile::File(file) => file.metadata().is_ok_and(|status| is_trusted(status.uid())),
+            ModuleFile::Bytes(_) => true,
+        }
     }
 
     fn reader(&self) -> io::Result<Box<dyn ReadSeek>> {
@@ -138,7 +148,7 @@ impl Module {
                 bases = set(bases, address);
             }
         }
-        let build_id = elf.build_id().ok().flatten().map(hex);
+        let build_id = elf.build_id().ok().flatten().filter(|id| id.len() <= BUILD_ID_BYTES_MAX).map(hex);
         let (segments, eh_frame, eh_frame_hdr) = (
             elf.segments().map(segment).collect(),
             section(&elf, ".eh_frame")?,
@@ -175,7 +185,7 @@ impl Module {
     pub fn names(&self, root: Option<&Path>, address: u64) -> Vec<Function> {
         let read = || {
             let reader = self.file.reader().ok();
-            Names::read(reader, self.build_id.as_deref(), root)
+            Names::read(reader, self.build_id.as_deref(), root, self.file.is_trusted())
         };
         self.names.get_or_init(read).find(address)
     }

@@ -8,6 +8,7 @@ use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use rtscope_event::Function;
 use std::borrow::Cow;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,11 +22,23 @@ const DEBUG_BYTES_MAX: u64 = 1 << 30;
 const SYMBOLS_MAX: usize = 4 << 20;
 /// Functions in one place: inlined in each other.
 const INLINED_MAX: usize = 64;
+/// Bytes of a name; those of C++ templates may be longer.
+const NAME_BYTES_MAX: usize = 1024;
+/// Bytes of all names of one file.
+const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// What a file calls its places.
 pub struct Names {
     debug: Option<Context<Bytes>>,
     symbols: Symbols,
+    is_trusted: bool,
+}
+
+/// Whether this user, or root, has written a file, or who has become root by sudo(8). What others write is read by nothing that it could overwhelm: debug
+/// information nests as deep as it says, a line table repeats its names, and a C++ name of 400 bytes can stand for any number.
+pub fn is_trusted(uid: u32) -> bool {
+    let by_sudo = || std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    uid == 0 || uid == nix::unistd::geteuid().as_raw() || by_sudo() == Some(uid)
 }
 
 impl std::fmt::Debug for Names {
@@ -44,12 +57,18 @@ struct Symbols {
 
 impl Names {
     /// Of a file; with its debug information, where it has any or there is a file with that build id under `/usr/lib/debug`, here or below `root` (`None`: that is not to be walked).
-    pub fn read(file: Option<Box<dyn ReadSeek>>, build_id: Option<&str>, root: Option<&Path>) -> Names {
-        let mut names = Names { debug: None, symbols: Symbols::default() };
+    /// `is_trusted`: the file is; of others there are symbols only, as they are.
+    pub fn read(
+        file: Option<Box<dyn ReadSeek>>,
+        build_id: Option<&str>,
+        root: Option<&Path>,
+        is_trusted: bool,
+    ) -> Names {
+        let mut names = Names { debug: None, symbols: Symbols::default(), is_trusted };
         if let Some(file) = file {
             names.add(&ReadCache::new(file), root);
         }
-        if names.debug.is_none() {
+        if names.debug.is_none() && is_trusted {
             if let Some(cache) = build_id.and_then(|build_id| separate_file(build_id, root)) {
                 names.add(&cache, root);
             }
@@ -64,12 +83,15 @@ impl Names {
         if symbols.places.len() > self.symbols.places.len() {
             self.symbols = symbols;
         }
-        self.debug = debug_of(&elf, root);
+        self.debug = if self.is_trusted { debug_of(&elf, root) } else { None };
     }
 
     /// The functions at an address, the innermost first. Empty: no name is known.
     pub fn find(&self, address: u64) -> Vec<Function> {
-        let symbol = self.symbols.find(address);
+        let symbol = self.symbols.find(address).map(|name| match self.is_trusted {
+            true => demangle_auto(Cow::Borrowed(name), None).into_owned(),
+            false => name.to_owned(),
+        });
         let mut functions = self.debug.as_ref().map_or(Vec::new(), |debug| by_debug(debug, address));
         // The outermost has a symbol; what debug information calls it is often without its class.
         match (functions.last_mut(), symbol) {
@@ -110,7 +132,11 @@ fn separate_file(build_id: &str, root: Option<&Path>) -> Option<Reader> {
     let (first, rest) = build_id.split_at_checked(2)?;
     let path = PathBuf::from(format!("usr/lib/debug/.build-id/{first}/{rest}.debug"));
     [Some(Path::new("/")), root].into_iter().flatten().find_map(|root| {
-        let cache = ReadCache::new(Box::new(open_regular(&root.join(&path)).ok()?) as Box<dyn ReadSeek>);
+        let file = open_regular(&root.join(&path)).ok()?;
+        if !file.metadata().is_ok_and(|status| is_trusted(status.uid())) {
+            return None;
+        }
+        let cache = ReadCache::new(Box::new(file) as Box<dyn ReadSeek>);
         let found = object::File::parse(&cache).ok()?.build_id().ok().flatten().map(hex);
         (found.as_deref() == Some(build_id)).then_some(cache)
     })
@@ -153,6 +179,10 @@ impl Symbols {
         let all = elf.symbols().chain(elf.dynamic_symbols()).take(SYMBOLS_MAX);
         for symbol in all.filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.address() != 0) {
             let Ok(name) = symbol.name() else { continue };
+            let name = name.get(..NAME_BYTES_MAX).unwrap_or(name);
+            if symbols.names.len() + name.len() > NAMES_BYTES_MAX {
+                break;
+            }
             let (Ok(at), Ok(length)) = (u32::try_from(symbols.names.len()), u32::try_from(name.len())) else {
                 break;
             };
@@ -166,7 +196,7 @@ impl Symbols {
     }
 
     /// The function that has this address. One without a size, as in assembly, goes on until the next.
-    fn find(&self, address: u64) -> Option<String> {
+    fn find(&self, address: u64) -> Option<&str> {
         let behind = self.places.partition_point(|(at, ..)| *at <= address);
         let (start, size, at, length) = *self.places.get(behind.checked_sub(1)?)?;
         if size > 0 && address - start >= size {
@@ -174,7 +204,26 @@ impl Symbols {
         }
         let name = self.names.get(at as usize..(at + length) as usize)?;
         // The version of a symbol is not its name: `pthread_create@@GLIBC_2.34`.
-        let name = name.split_once('@').map_or(name, |(name, _)| name);
-        Some(demangle_auto(Cow::Borrowed(name), None).into_owned())
+        Some(name.split_once('@').map_or(name, |(name, _)| name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn of_a_file_of_anothers_there_are_symbols_and_nothing_that_nests() {
+        let own = |is_trusted| {
+            let file = File::open(std::env::current_exe().unwrap()).unwrap();
+            Names::read(Some(Box::new(file)), None, None, is_trusted)
+        };
+        let (trusted, not) = (own(true), own(false));
+        let (address, ..) = *trusted.symbols.places.iter().find(|(_, size, ..)| *size > 0).unwrap();
+        assert!(trusted.debug.is_some() && not.debug.is_none());
+        assert_eq!(trusted.symbols.find(address), not.symbols.find(address));
+        assert!(not.find(address).iter().all(|function| function.file.is_none()));
+        assert!(is_trusted(0) && is_trusted(nix::unistd::geteuid().as_raw()) && !is_trusted(u32::MAX));
     }
 }
