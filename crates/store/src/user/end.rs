@@ -90,7 +90,7 @@ impl UserEnd {
         if past.lost_without_file > 0 {
             let lost = counted(past.lost_without_file, "event", "events");
             self.remarks.push(format!(
-                "{lost} were lost of processes that could make no file (of another root or mount namespace, or confined): at most, since such a process cannot always \
+                "{lost} were lost of processes that could make no file (no room, another root or mount namespace, or confined): at most, since such a process cannot always \
                  tell what is asked for"
             ));
         }
