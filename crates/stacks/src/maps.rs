@@ -30,9 +30,13 @@ pub struct Mapping {
 impl Mappings {
     /// As they are now.
     pub fn read(pid: Pid) -> Result<Mappings, Incomplete> {
+        Mappings::read_at_most(pid, BYTES_MAX)
+    }
+
+    fn read_at_most(pid: Pid, bytes_max: usize) -> Result<Mappings, Incomplete> {
         let path = format!("/proc/{pid}/maps");
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_end(&mut text));
+        let read = File::open(&path).and_then(|file| file.take(bytes_max as u64 + 1).read_to_end(&mut text));
         match read {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Incomplete::ProcessGone),
             // The process ended between the two.
@@ -40,8 +44,8 @@ impl Mappings {
             Err(error) => Err(Incomplete::Unreadable { why: format!("{path}: {error}") }),
             // Of a process whose parent has not asked how it ended.
             Ok(0) => Err(Incomplete::ProcessGone),
-            Ok(bytes) if bytes > BYTES_MAX => {
-                Err(Incomplete::Unreadable { why: format!("{path}: it has more than {BYTES_MAX} bytes") })
+            Ok(bytes) if bytes > bytes_max => {
+                Err(Incomplete::Unreadable { why: format!("{path}: it has more than {bytes_max} bytes") })
             }
             Ok(_) => Ok(Mappings::parse(&String::from_utf8_lossy(&text))),
         }
@@ -145,6 +149,16 @@ bad line
         assert_eq!((made.path(), made.module_id()), ("", None));
         let vdso = mappings.find(0x7ffd_5a5f_2000).expect("is mapped");
         assert!(vdso.is_vdso() && vdso.module_id().is_some());
+    }
+
+    #[test]
+    fn of_a_list_that_is_too_long_there_is_none() {
+        let own = Pid(std::process::id());
+        let Err(Incomplete::Unreadable { why }) = Mappings::read_at_most(own, 100) else {
+            panic!("it is longer")
+        };
+        assert!(why.ends_with("it has more than 100 bytes"), "{why}");
+        assert!(Mappings::read(own).is_ok());
     }
 
     #[test]

@@ -217,17 +217,17 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    /// With so many bytes, and no table.
-    fn module(bytes: usize) -> Module {
+    /// With this unwind information, and no table.
+    pub(crate) fn module(eh_frame: Vec<u8>) -> Module {
         Module {
             segments: Vec::new(),
             build_id: None,
-            eh_frame: Some(vec![0; bytes].into()),
+            eh_frame: Some(eh_frame.into()),
             eh_frame_hdr: None,
-            bases: BaseAddresses::default(),
+            bases: BaseAddresses::default().set_eh_frame(0),
             file: ModuleFile::Bytes(Vec::new()),
             names: OnceCell::new(),
         }
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_would_be_read_from_its_begin_for_each_frame_is_small() {
-        assert!(module(EH_FRAME_WITHOUT_TABLE_MAX).unwind_table().is_some());
-        assert!(module(EH_FRAME_WITHOUT_TABLE_MAX + 1).unwind_table().is_none());
+        assert!(module(vec![0; EH_FRAME_WITHOUT_TABLE_MAX]).unwind_table().is_some());
+        assert!(module(vec![0; EH_FRAME_WITHOUT_TABLE_MAX + 1]).unwind_table().is_none());
     }
 }

@@ -341,3 +341,58 @@ impl<'a> Walker<'a> {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use crate::module::tests::module;
+    use rtscope_event::{Comm, MonotonicNs, Pid, Tid};
+
+    /// A function at 0x1000 whose frame is its return address, said in so many bytes more than that takes.
+    fn eh_frame(idle: usize) -> Vec<u8> {
+        let entry = |id: u32, rest: &[u8]| {
+            let bytes = [&id.to_le_bytes(), rest].concat();
+            [&(bytes.len() as u32).to_le_bytes(), &bytes[..]].concat()
+        };
+        // Version 1, no augmentation, factors 1 and -8, the return address is register 16; the frame begins at register 7 plus 8, the return address is
+        // there.
+        let cie = entry(0, &[1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x80 | 16, 1, 0, 0]);
+        let place = cie.len() as u32 + 4;
+        let fde = [&0x1000u64.to_le_bytes()[..], &0x1000u64.to_le_bytes(), &vec![0; idle]].concat();
+        [cie, entry(place, &fde), vec![0; 4]].concat()
+    }
+
+    fn copy(frames: usize) -> StackCopy {
+        let mut registers = vec![0; 17];
+        (registers[STACK_POINTER], registers[16]) = (0x7000_0000, 0x1004);
+        StackCopy {
+            id: 1,
+            time: MonotonicNs(1),
+            tid: Tid(1),
+            pid: Pid(1),
+            comm: Comm::from("a"),
+            kernel: Vec::new(),
+            registers,
+            memory: 0x1004u64.to_le_bytes().repeat(frames),
+            end: CopyEnd::Limit,
+        }
+    }
+
+    fn walked(idle: usize) -> (usize, Option<Incomplete>) {
+        let module = Rc::new(module(eh_frame(idle)));
+        let place = |address| {
+            let (module, path) = (Rc::clone(&module), "a".to_owned());
+            Place::File { module, offset: address, path }
+        };
+        let (frames, why) = walk(&copy(2000), 1000, place);
+        (frames.len(), why)
+    }
+
+    #[test]
+    fn a_program_cannot_make_its_stack_take_any_time() {
+        assert_eq!(walked(0), (1000, Some(Incomplete::TooManyFrames { frames: 1000 })));
+        let (frames, why) = walked(1_000_000);
+        let Some(Incomplete::UnwindFailed { why }) = why else { panic!("{frames} {why:?}") };
+        assert!(frames < 1000 && why == "it took longer than 100 ms", "{frames}: {why}");
+    }
+}

@@ -2,7 +2,7 @@
 //! `rtscope record -u` and `rtscope list` against a program that counts what it emits (crates/testkit/c/emitter.c), compiled here
 //! as a user would. In each: recorded + lost = emitted; babeltrace2 and strace are the judges.
 
-use super::fixture::{Recorded, begun, flight_recorder, interrupt, send};
+use super::fixture::{Recorded, begun, begun_of, flight_recorder, interrupt, send};
 use crate::command::{field, lost, root, rtscope};
 use nix::sys::signal::Signal;
 use rtscope_testkit::process::KilledWithTest;
@@ -342,7 +342,7 @@ fn recorder_of(pattern: &str, fixture: &EmitterFixture) -> Command {
 fn a_recorder_of_another_event_of_the_program_misses_nothing_that_a_killed_one_left() {
     let Some(fixture) = EmitterFixture::new() else { return };
     for (pattern, is_of_others) in [("test:last", true), ("test:*", false)] {
-        let mut first = begun(&mut recorder_of("test:count", &fixture));
+        let mut first = begun_of("test:count", &mut recorder_of("test:count", &fixture));
         let mut command = Command::new(&fixture.emitter);
         let mut child = super::fixture::waiting(command.args(["turns", "50000", "100"]));
         first.kill().expect("it runs");
@@ -354,7 +354,7 @@ fn a_recorder_of_another_event_of_the_program_misses_nothing_that_a_killed_one_l
         BufReader::new(output).read_line(&mut line).expect("it says when it has emitted");
         assert_eq!(line, "ready\n");
         fs::remove_dir_all(fixture.trace()).expect("it was begun");
-        let second = begun(&mut recorder_of(pattern, &fixture));
+        let second = begun_of(pattern, &mut recorder_of(pattern, &fixture));
         child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
         assert!(child.wait_with_output().expect("it ends").status.success());
         let account = account(&interrupt(second));

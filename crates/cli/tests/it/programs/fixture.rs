@@ -92,15 +92,21 @@ pub fn waiting(command: &mut Command) -> Child {
     child
 }
 
-/// Starts a recorder and waits until it reports that it records.
+/// Starts a recorder of `test:*` and waits until it reports that it records.
 #[track_caller]
 pub fn begun(command: &mut Command) -> KilledWithTest {
+    begun_of("test:*", command)
+}
+
+/// The same of a recorder of this pattern.
+#[track_caller]
+pub fn begun_of(pattern: &str, command: &mut Command) -> KilledWithTest {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KilledWithTest::start(command).expect("it can be started");
     let mut line = String::new();
     let mut notes = BufReader::new(child.stderr.as_mut().expect("piped"));
     notes.read_line(&mut line).expect("it reports that it records");
-    assert!(line.contains("recording 'test:"), "{line}");
+    assert!(line.contains(&format!("recording '{pattern}'")), "{line}");
     child
 }
 

@@ -54,7 +54,10 @@ impl Fake {
     }
 
     fn event(&mut self, thread: u32, event: usize, at_ns: u64, id: u64) {
-        let ring = ring(thread, if thread == 1 { "driver" } else { "helper" });
+        self.event_in(ring(thread, if thread == 1 { "driver" } else { "helper" }), event, at_ns, id);
+    }
+
+    fn event_in(&mut self, ring: RingInfo, event: usize, at_ns: u64, id: u64) {
         let event = &self.descriptions.events[event];
         let payload = id.to_le_bytes();
         let descriptions = &self.descriptions;
@@ -217,11 +220,17 @@ fn work_has_the_first_threads_that_took_it_over_and_no_other_number_has() {
 }
 
 #[test]
-fn of_one_process_no_other_has_the_work() {
-    let target = SpanTarget { pid: Some(5), ..SpanTarget::default() };
+fn the_work_of_one_process_is_no_others_that_has_the_same_number() {
+    let own = ring(1, "driver");
+    let other = RingInfo { pid: own.pid - 1, ..ring(2, "helper") };
+    let target = SpanTarget { pid: Some(own.pid), ..SpanTarget::default() };
     let mut fake = Fake::of(WORK, &PairQuestion::of_work(), target);
-    fake.event(1, 0, 200 * MS, 7);
-    fake.event(1, 2, 210 * MS, 7);
+    fake.event_in(own.clone(), 0, 200 * MS, 7);
+    fake.event_in(other.clone(), 0, 208 * MS, 7);
+    fake.event_in(other, 1, 209 * MS, 7);
+    fake.event_in(own, 2, 210 * MS, 7);
     fake.look(220 * MS, true);
-    assert_eq!((fake.counts(), fake.tracker.counts().unmatched.without_begin), ((0, 0), 0));
+    let [late] = fake.tracker.take_late().try_into().unwrap();
+    assert_eq!((late.response_ns(), late.events.unwrap().through.len()), (10 * MS, 0));
+    assert_eq!(fake.tracker.counts().unmatched.begun_again, 0);
 }
