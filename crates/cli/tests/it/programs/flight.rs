@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Flight recorders of the kernel: what a snapshot has.
+//! Flight recorders of programs and of the kernel: what a snapshot has, what asks for one, and what they leave.
 
-use super::c::babeltrace2;
-use super::fixture::{Fixture, flight_recorder, interrupt};
+use super::c::{EmitterFixture, babeltrace2, emitted};
+use super::fixture::{Fixture, Recorded, flight_recorder, interrupt};
+use crate::command::{field, rtscope};
+use rtscope_testkit::process::KilledWithTest;
 use rtscope_testkit::skip;
 use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 // NEEDS: host
@@ -40,4 +44,274 @@ fn root_a_flight_recorder_of_the_kernel_has_each_event_that_was_asked_for_and_na
         "thread {tid} has no name: {:?}",
         lines.iter().filter(|line| line.contains(&comes)).take(3).collect::<Vec<_>>()
     );
+}
+
+/// The events of a trace of `emitter paced`: time (CLOCK_REALTIME) and number.
+fn numbered(trace: &Path) -> Option<Vec<(f64, u64)>> {
+    let output = Command::new("babeltrace2").arg("--clock-seconds").arg(trace).output().ok()?;
+    assert!(output.status.success(), "{output:?}");
+    let number = |text: &str| text.split(',').next().and_then(|number| number.trim().parse().ok());
+    let event = |line: &str| -> Option<(f64, u64)> {
+        let time = line.trim_start_matches('[').split(']').next()?.parse().ok()?;
+        Some((time, number(line.split("{ n = ").nth(1)?)?))
+    };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(text.lines().map(|line| event(line).unwrap_or_else(|| panic!("an event: {line}"))).collect())
+}
+
+#[test]
+fn a_flight_recorder_saves_the_newest_events_when_asked() {
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let (recorder, _said) = flight_recorder(&fixture, &["--user-buffer", "64K"]);
+    // It writes all the time, until it is killed. 64 KiB hold some 2700 of its events.
+    let mut child =
+        Command::new(&fixture.emitter).args(["paced", "1000000000"]).spawn().expect("it can be started");
+    let ask = || {
+        let asked = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let output = rtscope().arg("snapshot").output().expect("it can be run");
+        assert!(output.status.success(), "{output:?}");
+        let trace = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+        (asked.as_secs_f64(), trace)
+    };
+    let (mut last, mut wrapped, mut number) = (0, 0, 0);
+    while wrapped < 3 {
+        let (asked, trace) = ask();
+        number += 1;
+        assert_eq!(trace, fixture.trace().join(number.to_string()).canonicalize().expect("there"));
+        let Some(events) = numbered(&trace) else { break };
+        let Some((newest, end)) = events.last().copied() else { continue };
+        // The newest: written after it was asked for. And in a row, none is missing before it.
+        assert!(newest >= asked, "the newest is {} s older than the question", asked - newest);
+        assert!(end > last, "it went on");
+        let begin = events[0].1;
+        let row: Vec<u64> = events.iter().map(|(_, number)| *number).collect();
+        assert_eq!(row, (begin..=end).collect::<Vec<_>>());
+        if begin > 0 {
+            assert!((1000..3000).contains(&events.len()), "{}", events.len());
+            wrapped += 1;
+        }
+        last = end;
+    }
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    interrupt(recorder);
+    assert!(fixture.trace().join((number + 1).to_string()).is_dir(), "the end saves, too");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_snapshot_has_programs_events_between_the_switches_of_their_thread() {
+    if skip::without_watching() {
+        return;
+    }
+    let Some(fixture) = EmitterFixture::new() else { return };
+    let snapshots = fixture.dir.path().join("snapshots");
+    fs::create_dir(&snapshots).expect("a temporary directory");
+    let mut victim = Command::new(&fixture.emitter).args(["iterations"]).spawn().expect("it can be started");
+    let path = snapshots.to_str().expect("plain");
+    let mut watch = rtscope_testkit::watch::Rtscope::watch(&[
+        "--task",
+        "e2e-iterations",
+        "--threshold",
+        "50us",
+        "--rate",
+        "5/s",
+        "--pre",
+        "100ms",
+        "--post",
+        "10ms",
+        "--snapshot-dir",
+        path,
+        "-u",
+        "test:*",
+    ])
+    .expect("watches");
+    (0..4).for_each(|_| drop(watch.wait_for_type("snapshot").expect("a snapshot")));
+    victim.kill().expect("it runs");
+    victim.wait().expect("it ends");
+    watch.stop().expect("stops");
+    let mut inside = 0;
+    for snapshot in fs::read_dir(&snapshots).expect("there") {
+        let snapshot = snapshot.expect("readable").path();
+        let Some(lines) = babeltrace2(&snapshot) else { return };
+        inside += inside_their_turn(&lines, &victim.id().to_string());
+    }
+    assert!(inside >= 8, "{inside} events between the switches of their thread");
+}
+
+/// One of its events asks for a snapshot, without a system call: it is in the snapshot, with what was before it.
+#[test]
+fn an_event_asks_a_flight_recorder_for_a_snapshot() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let (recorder, mut said) =
+        flight_recorder(&fixture, &["--snapshot-on", "test:error", "--snapshots", "2"]);
+    let run = || {
+        let output = Command::new(&program).arg("100").output().expect("it can be started");
+        assert_eq!(emitted(&output), 400);
+    };
+    run();
+    let first = fixture.trace().join("1");
+    wait_until("the first snapshot", || first.join("ust/metadata").is_file());
+    let lines = super::fixture::lines(&first);
+    assert!(lines.iter().any(|line| line.contains("test:error")), "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("test:order:")).count(), 100);
+    // Nobody asks for one of these.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert!(!fixture.trace().join("2").exists());
+    // The second one comes when a second has passed, however many ask.
+    (0..3).for_each(|_| run());
+    wait_until("the second snapshot", || fixture.trace().join("2/ust/metadata").is_file());
+    // Nor is there another one than was allowed, until the end, which saves, too.
+    run();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert!(!fixture.trace().join("3").exists());
+    interrupt(recorder);
+    assert!(fixture.trace().join("3").is_dir() && !fixture.trace().join("4").exists());
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
+    assert!(!rest.contains("overwritten before"), "{rest}");
+    assert!(rest.contains("2 traces were saved because of --snapshot-on, and no more will be"), "{rest}");
+}
+
+/// Whose events are left out asks for nothing.
+#[test]
+fn an_event_that_a_filter_leaves_out_asks_for_no_snapshot() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let options = ["--snapshot-on", "test:error", "--comm", "another"];
+    let (recorder, _said) = flight_recorder(&fixture, &options);
+    let output = Command::new(&program).arg("100").output().expect("it can be started");
+    assert_eq!(emitted(&output), 400);
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!fixture.trace().join("1").exists());
+    interrupt(recorder);
+    assert!(fixture.trace().join("1").is_dir(), "the end saves");
+}
+
+/// Waits for a fact.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !is_so() {
+        assert!(std::time::Instant::now() < end, "{what}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+// NEEDS: host
+#[test]
+fn root_a_flight_recorder_of_kernel_and_programs_saves_both_when_asked() {
+    if skip::without_watching() || skip::without_tool("babeltrace2") {
+        return;
+    }
+    let Some(fixture) = EmitterFixture::new() else { return };
+    // What eBPF does not record needs tracefs.
+    let has_tracefs = Path::new("/sys/kernel/tracing/events").is_dir();
+    let events = ["sched:sched_switch,sched:sched_waking", ",syscalls:sys_enter_getppid"];
+    let events = if has_tracefs { events.concat() } else { events[0].to_string() };
+    let options = ["-k", events.as_str(), "--context", "tid,cpu", "--buffer", "1M"];
+    let (recorder, _said) = flight_recorder(&fixture, &options);
+    let mut victim = Command::new(&fixture.emitter).args(["iterations"]).spawn().expect("it can be started");
+    let mut inside = 0;
+    for number in 1..=3 {
+        let pid = nix::unistd::getppid();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let output = rtscope().arg("snapshot").output().expect("it can be run");
+        assert!(output.status.success(), "{output:?}");
+        let snapshot = fixture.trace().join(number.to_string());
+        assert!(
+            snapshot.join("kernel/metadata").is_file() && snapshot.join("ust/metadata").is_file(),
+            "{pid}"
+        );
+        let lines = babeltrace2(&snapshot).expect("it is there");
+        inside += inside_their_turn(&lines, &victim.id().to_string());
+        let calls = lines.iter().filter(|line| line.contains("syscall_entry_getppid")).count();
+        assert!(
+            calls >= 1 || !has_tracefs,
+            "{number}: the call before this snapshot, and since the one before"
+        );
+    }
+    victim.kill().expect("it runs");
+    victim.wait().expect("it ends");
+    let output = interrupt(recorder);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        fixture.trace().join("4/kernel").is_dir() && fixture.trace().join("4/ust").is_dir(),
+        "the end saves, too"
+    );
+    assert!(inside >= 8, "{inside} events between the switches of their thread");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let accounts: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(accounts.len(), 8, "two of each snapshot: {text}");
+    for account in accounts.iter().filter(|account| account["schema"] == "rtscope.record/1") {
+        assert!(account["by_event"]["sched_switch"].as_u64() > Some(0), "{account}");
+    }
+}
+
+/// Events of a thread, each of which must stand between the switch to it and the switch from it, on its CPU; before the CPU's
+/// first switch nobody knows who runs. A host that hides switches of some threads (process 1's, in some containers) may hide the
+/// one before the thread's, and with it the thread's own: then the next switch says that it comes from the thread, and not from
+/// who ran as far as was seen.
+fn inside_their_turn(lines: &[String], tid: &str) -> usize {
+    let mut running = std::collections::BTreeMap::new();
+    let mut unseen = std::collections::BTreeMap::new();
+    let (mut inside, mut hidden) = (0, 0);
+    for line in lines {
+        let Some(cpu) = field(line, "cpu_id") else { continue };
+        if line.contains(" sched_switch: ") {
+            if let Some(event) = unseen.remove(cpu) {
+                assert_eq!(field(line, "prev_tid"), Some(tid), "another thread runs: {event}");
+                hidden += 1;
+            }
+            running.insert(cpu.to_string(), field(line, "next_tid").expect("a switch has it").to_string());
+        } else if line.contains(" test:iteration_") && field(line, "vtid") == Some(tid) {
+            match running.get(cpu) {
+                Some(now) if now == tid => inside += 1,
+                Some(_) => drop(unseen.insert(cpu.to_string(), line)),
+                None => {}
+            }
+        }
+    }
+    assert!(hidden <= 1 + inside / 10, "{hidden} switches hidden, {inside} events in their turns");
+    inside
+}
+
+/// A ring that was overwritten has events of before, which nobody has taken.
+#[test]
+fn what_a_flight_recorder_left_is_in_no_other_recording() {
+    let Some(fixture) = EmitterFixture::new() else { return };
+    if skip::without_tool("babeltrace2") {
+        return;
+    }
+    let mut paced = Command::new(&fixture.emitter);
+    let _child = KilledWithTest::start(paced.args(["paced", "1000000000"])).expect("it can be started");
+    let first = |trace: &Path| numbered(trace).and_then(|events| events.first().copied());
+    let leave_an_overwritten_ring = || {
+        let (recorder, _said) = flight_recorder(&fixture, &["--user-buffer", "64K"]);
+        let mut began = None;
+        for number in 1.. {
+            assert!(rtscope().arg("snapshot").output().expect("it can be run").status.success());
+            let Some((_, begin)) = first(&fixture.trace().join(number.to_string())) else { continue };
+            if *began.get_or_insert(begin) < begin {
+                break;
+            }
+        }
+        interrupt(recorder);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    };
+    let record = |options: &[&str]| {
+        let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let mut command = rtscope();
+        command.args(["record", "--json", "-o"]).arg(fixture.trace()).args(options);
+        let recorded = Recorded::of(command.output().expect("it can be started"));
+        let oldest = first(&fixture.trace()).map(|(time, _)| time - before.as_secs_f64());
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+        (recorded.events(), recorded.lost(), oldest)
+    };
+    leave_an_overwritten_ring();
+    assert_eq!(record(&["-u", "nothing:*", "--", "true"]), (0, 0, None));
+    leave_an_overwritten_ring();
+    let (events, lost, oldest) = record(&["-u", "test:*", "--duration", "300ms"]);
+    assert!(events > 0 && lost == 0, "{events} events, {lost} lost");
+    assert!(oldest.is_some_and(|oldest| oldest > 0.0), "{oldest:?} s before the recording");
 }
