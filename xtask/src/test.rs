@@ -4,8 +4,9 @@
 //! The test binaries are run one by one (`libtest`) and not through `cargo test`, for three reasons: the time of each test is
 //! known, a test that is skipped can be distinguished from one that passed, and tests that measure time run alone.
 //!
-//! The order: tests that measure time first, with nothing else running; then everything else from one queue (`queue`) on all CPUs:
-//! guests, clippy, unit tests, documentation examples; and beside them, one after the other, the tests that collect from programs.
+//! The order: a few tests that nothing may disturb; then, one after the other, those that load the machine, measure time or collect from programs. They leave
+//! the CPUs idle most of their time, which everything else gets from one queue (`queue`): guests, clippy, unit tests, documentation examples, all with the
+//! priority of idle, so that a test that measures has a CPU at once when it wants it.
 //!
 //! A test says that it is skipped by printing a line `SKIP: name: reason` and returning.
 
@@ -47,26 +48,29 @@ root, the privileged ones among them are run through sudo.
   ./x vm --test killed 6.12-rt        one test on one kernel
 ";
 
-/// Crates whose integration tests load real CPUs or measure time: one test at a time, with nothing else running.
-const MEASURING: [&str; 8] =
-    ["artis", "cli", "embed", "flight", "kernel", "production-line", "shield", "testkit"];
-/// Crates and modules whose tests do neither, but start collectors of programs, which find each other: one test at a time,
-/// beside guests.
+/// Crates whose integration tests load real CPUs, measure time, or start collectors of programs, which find each other: one test at a time.
+const SERIAL: [&str; 10] = [
+    "artis",
+    "cli",
+    "embed",
+    "flight",
+    "kernel",
+    "production-line",
+    "programs",
+    "queue",
+    "shield",
+    "testkit",
+];
+/// Tests that what has the priority of idle would disturb, by crate and what their names have: they compare CPU times, caches' included, or fill the memory.
+const ALONE: [(&str, &str); 2] = [("bench", "own_cost::tests::root_"), ("programs", "liars::thousands_")];
+/// Tests that take a minute and test few crates: `./x check` leaves them out where these have not changed. Crate and modules; none named: all.
 const COLLECTING: [(&str, &[&str]); 3] = [
     ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]),
     ("queue", &[]),
     ("programs", &[]),
 ];
-/// A module of such a crate whose tests wait for locks and kill what they started: they run as those do.
-const WAITING: (&str, &str) = ("cli", "shield::imitation::");
-/// Tests of other binaries that measure time or watch the machine, by crate and what their names have: they run as those of [`MEASURING`]
-/// do. Beside the others they would be disturbed, and `own_cost` records programs of this user, as tests of [`COLLECTING`] do.
-const ALONE: [(&str, &str); 2] = [("bench", "own_cost::tests::root_"), ("programs", "liars::thousands_")];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
-/// The long watch, by its crate and module. Its full form takes ten minutes, and would be no test without other load on the
-/// machine: it runs beside the guests.
-const LONG_WATCH: (&str, &str) = ("cli", "watch::soak::");
 /// What a test binary without real loads is expected to take.
 const BINARY_S: f64 = 20.0;
 
@@ -155,6 +159,8 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     }
     println!("\nThe slowest tests:");
     timings::slowest(&tally.timings).iter().for_each(|line| println!("{line}"));
+    println!("\nThe modules that took longest:");
+    timings::longest_modules(&tally.timings).iter().for_each(|line| println!("{line}"));
     print_steps(&tally.timings, seconds);
     Ok(tally.finish())
 }
@@ -164,7 +170,9 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
     let build = step(tally, "build", |_| build::everything())?;
     let log = KernelLog::read();
     let full = request.all.then_some((vm::ALL, "1"));
-    step(tally, "tests that measure time", |tally| run_measuring(&build, full, tally))?;
+    step(tally, "tests that run alone", |tally| {
+        ALONE.iter().try_for_each(|(member, test)| run_alone(&build, member, test, tally))
+    })?;
     step(tally, "virtual machines, clippy, other tests", |tally| {
         let plan =
             vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
@@ -176,9 +184,7 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
             work: Box::new(|| tests_of(binary, Manner::Parallel)),
         }));
         jobs.extend(plan.iter().flat_map(|plan| plan.jobs(&estimates)));
-        // These wait for programs and for compilers, and guests leave them the CPUs. Nor is the long watch work for a CPU: what it watches
-        // sleeps most of the time.
-        queue::run(jobs, vec![collecting(&build, full)], workers(), tally);
+        queue::run(jobs, vec![serial(&build, full)], workers(), tally);
         plan.map_or(Ok(()), |plan| plan.report(tally))
     })?;
     tally.add("kernel log", log.check());
@@ -190,24 +196,8 @@ fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn measures(binary: &TestBinary) -> bool {
-    binary.integration && MEASURING.contains(&binary.member.as_str())
-}
-
-/// `full`: what tells tests with a short form to run their long one.
-fn run_measuring(build: &Build, full: Option<(&str, &str)>, tally: &mut Tally) -> Result<()> {
-    build.tests.iter().filter(|binary| measures(binary)).try_for_each(|binary| {
-        let make = || {
-            let mut command = binary.command();
-            command.envs(full);
-            command
-        };
-        let beside_guests = full.map(|_| LONG_WATCH.1);
-        let elsewhere = run_by_collecting(binary).into_iter().flatten().chain(beside_guests);
-        let choice: Vec<&str> = elsewhere.flat_map(|module| ["--skip", module]).collect();
-        libtest::run(&binary.name, make, &choice, Manner::Serial, tally)
-    })?;
-    ALONE.iter().try_for_each(|(member, test)| run_alone(build, member, test, tally))
+fn is_serial(binary: &TestBinary) -> bool {
+    binary.integration && SERIAL.contains(&binary.member.as_str())
 }
 
 fn run_alone(build: &Build, member: &str, test: &str, tally: &mut Tally) -> Result<()> {
@@ -240,47 +230,29 @@ fn collecting_modules(binary: &TestBinary) -> Option<&'static [&'static str]> {
         .map(|(_, modules)| *modules)
 }
 
-/// The modules of a binary that the job of [`collecting`] runs; none named: all.
-fn run_by_collecting(binary: &TestBinary) -> Option<Vec<&'static str>> {
-    let waiting = Some(WAITING).filter(|(member, _)| binary.member == *member).map(|(_, module)| module);
-    Some(collecting_modules(binary)?.iter().copied().chain(waiting).collect())
-}
-
-/// With `full` also the long watch, after the others: it loads the CPUs, as some of them do, and they wait for each other.
-fn collecting<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) -> Job<'a> {
+/// All tests of [`SERIAL`], which wait for programs, compilers and clocks. `full`: what tells tests with a short form to run their long one.
+fn serial<'a>(build: &'a Build, full: Option<(&'static str, &'static str)>) -> Job<'a> {
     let work = move || {
         let mut tally = Tally::default();
-        for binary in &build.tests {
-            let Some(modules) = run_by_collecting(binary) else { continue };
-            let name = format!("{} (collecting)", binary.name);
-            let choice = [modules, without_alone(binary)].concat();
-            libtest::run(&name, || binary.command(), &choice, Manner::Serial, &mut tally)?;
+        let start = Instant::now();
+        for binary in build.tests.iter().filter(|binary| is_serial(binary)) {
+            let make = || {
+                let mut command = binary.command();
+                command.envs(full);
+                command
+            };
+            libtest::run(&binary.name, make, &without_alone(binary), Manner::Serial, &mut tally)?;
         }
-        full.map_or(Ok(()), |full| run_long_watch(build, full, &mut tally))?;
+        tally.timings.push(Timing::step("tests one at a time, beside the others", start.elapsed()));
         Ok(tally)
     };
     // Nothing waits for its turn.
-    Job { name: "tests that collect from programs".into(), seconds: 0.0, work: Box::new(work) }
-}
-
-fn run_long_watch(build: &Build, full: (&'static str, &'static str), tally: &mut Tally) -> Result<()> {
-    let (member, module) = LONG_WATCH;
-    let binary = build.tests.iter().find(|binary| binary.integration && binary.member == member);
-    let binary = binary.with_context(|| format!("the long watch is no test of {member}"))?;
-    let make = || {
-        let mut command = binary.command();
-        command.envs([full]);
-        command
-    };
-    libtest::run(&format!("{} (long watch)", binary.name), make, &[module], Manner::Serial, tally)
+    Job { name: "tests that run one at a time".into(), seconds: 0.0, work: Box::new(work) }
 }
 
 /// Integration tests that read and write files.
 fn quiet(build: &Build) -> impl Iterator<Item = &TestBinary> {
-    let is_quiet = |binary: &&TestBinary| {
-        binary.integration && !measures(binary) && collecting_modules(binary).is_none()
-    };
-    build.tests.iter().filter(is_quiet)
+    build.tests.iter().filter(|binary| binary.integration && !is_serial(binary))
 }
 
 fn tests_of(binary: &TestBinary, manner: Manner) -> Result<Tally> {
@@ -362,7 +334,7 @@ fn run_named(binary: &TestBinary, names: &[String], through_sudo: bool, tally: &
 }
 
 fn manner(binary: &TestBinary) -> Manner {
-    if measures(binary) || collecting_modules(binary).is_some() { Manner::Serial } else { Manner::Parallel }
+    if is_serial(binary) { Manner::Serial } else { Manner::Parallel }
 }
 
 fn is_privileged(test: &str) -> bool {

@@ -60,6 +60,23 @@ pub fn slowest(timings: &[Timing]) -> Vec<String> {
     tests.iter().take(SHOWN).map(line).collect()
 }
 
+/// The modules whose tests took longest together, in lines for people: where an hour goes is seldom one test.
+pub fn longest_modules(timings: &[Timing]) -> Vec<String> {
+    let mut modules: BTreeMap<(&str, &str, &str), (Duration, usize)> = BTreeMap::new();
+    for timing in timings.iter().filter(|timing| !timing.test.is_empty()) {
+        let module = timing.test.rsplit_once("::").map_or("", |(module, _)| module);
+        let (time, tests) = modules.entry((&timing.place, &timing.program, module)).or_default();
+        *time += timing.time;
+        *tests += 1;
+    }
+    let mut modules: Vec<_> = modules.into_iter().collect();
+    modules.sort_by_key(|(_, (time, _))| std::cmp::Reverse(*time));
+    let line = |((place, program, module), (time, tests)): &((&str, &str, &str), (Duration, usize))| {
+        format!("{:>8.1} s  {place:<12}  {program}  {module} ({tests} tests)", time.as_secs_f64())
+    };
+    modules.iter().take(2 * SHOWN).map(line).collect()
+}
+
 /// Everything, for programs. `seconds`: of the whole run.
 pub fn to_json(timings: &[Timing], commit: &str, date: &str, seconds: f64) -> Value {
     let rounded = |time: Duration| (time.as_secs_f64() * 1000.0).round() / 1000.0;
@@ -150,6 +167,15 @@ mod tests {
         let lines = slowest(&timings);
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("3.4 s") && lines[0].ends_with("cli: it  b"), "{lines:?}");
+    }
+
+    #[test]
+    fn tests_of_a_module_are_summed_in_each_place() {
+        let timings =
+            [timing("6.12", "a::x", 1200), timing("6.12", "a::y", 900), timing("newest", "a::x", 2000)];
+        let lines = longest_modules(&timings);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("2.1 s  6.12") && lines[0].ends_with("a (2 tests)"), "{lines:?}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod hardware;
 mod programs;
 mod pt;
 mod seeds;
+mod stack;
 mod text;
 
 use rtscope_testkit::memory::{CountingAllocator, peak_of};
@@ -43,7 +44,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -113,6 +114,13 @@ pub const TARGETS: [Target; 21] = [
         bytes_max: 16 * KIB,
         memory: (400, 8 * MIB),
         parse: text::trigger,
+    },
+    Target {
+        name: "stack",
+        content: "registers, a stack, and the file with its program's code",
+        bytes_max: 24 * KIB,
+        memory: (400, 8 * MIB),
+        parse: stack::unwind,
     },
     Target {
         name: "stp",

@@ -40,6 +40,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "ptm" => crate::arm::ptm_seeds(),
         "etm3" => crate::arm::etm3_seeds(),
         "journal" => vec![JOURNAL.as_bytes().to_vec()],
+        "stack" => crate::stack::seeds(),
         "pt" | "pt-flow" => crate::pt::seeds(target),
         other => crate::hardware::seeds(other),
     }

@@ -15,7 +15,7 @@ mod names;
 mod unwind;
 
 use maps::Mappings;
-use module::{Module, ModuleId};
+use module::{Module, ModuleFile, ModuleId};
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -157,6 +157,28 @@ impl Unwinder {
         }
         named
     }
+}
+
+/// Unwinds a copy as if all code of its program were in one file, mapped as it lies there from address 0 on, by a writer whom nobody trusts. For fuzzers:
+/// files are what others write.
+///
+/// # Errors
+/// It is no file with code.
+pub fn unwind_in(file: &[u8], copy: &StackCopy) -> Result<TaskStack, String> {
+    let module = Rc::new(Module::read(ModuleFile::Bytes { bytes: file.to_vec(), is_trusted: false })?);
+    let place = |address: u64| match module.address_of(address) {
+        Some(offset) => Place::File { module: Rc::clone(&module), offset, path: String::new() },
+        None => Place::Nothing,
+    };
+    let (frames, incomplete) = unwind::walk(copy, FRAMES_MAX, place);
+    let user = frames.iter().map(|frame| StackFrame {
+        address: frame.address,
+        functions: module.address_of(frame.looked_up).map_or(Vec::new(), |offset| module.names(None, offset)),
+        by_frame_pointer: frame.by_frame_pointer,
+        ..StackFrame::default()
+    });
+    let user = user.collect();
+    Ok(TaskStack { tid: copy.tid, pid: copy.pid, comm: copy.comm, kernel: Vec::new(), user, incomplete })
 }
 
 fn root_of(pid: Pid) -> PathBuf {

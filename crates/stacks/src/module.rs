@@ -58,8 +58,13 @@ pub struct Module {
 pub enum ModuleFile {
     /// On disk.
     File(File),
-    /// The kernel's code for programs, which is the same in all processes.
-    Bytes(Vec<u8>),
+    /// In memory: the kernel's code for programs, which is the same in all processes.
+    Bytes {
+        /// All of it.
+        bytes: Vec<u8>,
+        /// Whether its writer can be trusted.
+        is_trusted: bool,
+    },
 }
 
 impl ModuleFile {
@@ -67,7 +72,8 @@ impl ModuleFile {
     /// its name below the process's `root`.
     fn open(pid: Pid, mapping: &Mapping, root: Option<&Path>) -> Result<ModuleFile, String> {
         if mapping.is_vdso() {
-            return vdso().map(ModuleFile::Bytes).map_err(|error| format!("[vdso]: {error}"));
+            let file = |bytes| ModuleFile::Bytes { bytes, is_trusted: true };
+            return vdso().map(file).map_err(|error| format!("[vdso]: {error}"));
         }
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range_name()));
         let named = |error| match root {
@@ -81,14 +87,14 @@ impl ModuleFile {
     fn is_trusted(&self) -> bool {
         match self {
             ModuleFile::File(file) => file.metadata().is_ok_and(|status| is_trusted(status.uid())),
-            ModuleFile::Bytes(_) => true,
+            ModuleFile::Bytes { is_trusted, .. } => *is_trusted,
         }
     }
 
     fn reader(&self) -> io::Result<Box<dyn ReadSeek>> {
         Ok(match self {
             ModuleFile::File(file) => Box::new(file.try_clone()?),
-            ModuleFile::Bytes(bytes) => Box::new(io::Cursor::new(bytes.clone())),
+            ModuleFile::Bytes { bytes, .. } => Box::new(io::Cursor::new(bytes.clone())),
         })
     }
 }
@@ -129,7 +135,8 @@ impl Module {
         Module::read(file).map_err(|why| format!("{}: {why}", mapping.path()))
     }
 
-    fn read(file: ModuleFile) -> Result<Module, String> {
+    /// The same of a file that can be anywhere.
+    pub fn read(file: ModuleFile) -> Result<Module, String> {
         let cache = ReadCache::new(file.reader().map_err(|error| error.to_string())?);
         let elf = object::File::parse(&cache).map_err(|error| error.to_string())?;
         let segment = |segment: object::Segment<'_, '_, _>| {
@@ -228,7 +235,7 @@ pub(crate) mod tests {
             eh_frame: Some(eh_frame.into()),
             eh_frame_hdr: None,
             bases: BaseAddresses::default().set_eh_frame(0),
-            file: ModuleFile::Bytes(Vec::new()),
+            file: ModuleFile::Bytes { bytes: Vec::new(), is_trusted: true },
             names: OnceCell::new(),
         }
     }

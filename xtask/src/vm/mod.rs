@@ -35,6 +35,7 @@ use crate::libtest;
 use crate::outcome::{Outcome, Tally};
 use crate::queue::{self, Job};
 use crate::timings::Estimates;
+use crate::workspace;
 use boot::Machine;
 pub use column::ALL;
 use column::{KernelJob, KernelRun};
@@ -128,6 +129,8 @@ pub struct Plan {
     images: Vec<(Kernel, Image)>,
     suite: Suite,
     base: PathBuf,
+    /// The begin of the commit's number: whose turn it is.
+    commit: usize,
     runs: Mutex<Vec<KernelRun>>,
 }
 
@@ -137,7 +140,8 @@ impl Plan {
         let (images, busybox) = fetch(&options)?;
         let suite = Suite::new(build, |binary, name| name.contains(&options.filter) && wanted(binary, name))?;
         let base = suite.pack(&busybox)?;
-        Ok(Plan { options, images, suite, base, runs: Mutex::new(Vec::new()) })
+        let commit = usize::from_str_radix(workspace::commit().get(..7).unwrap_or_default(), 16);
+        Ok(Plan { options, images, suite, base, commit: commit.unwrap_or(0), runs: Mutex::new(Vec::new()) })
     }
 
     /// Whether no test was chosen.
@@ -171,7 +175,7 @@ impl Plan {
         let mut open: Vec<(Machine, Vec<usize>, f64)> = Vec::new();
         let mut groups = Vec::new();
         for (number, test) in self.suite.tests.iter().enumerate() {
-            if !test.needs.runs_on(kernel, self.options.cross) {
+            if !test.needs.runs_on(kernel, self.options.cross, self.commit.wrapping_add(test.place())) {
                 continue;
             }
             let machine = test.machine();

@@ -3,7 +3,8 @@
 //!
 //! It stands above the test, in a comment: `// NEEDS: sched_ext, cpus 4`. A test runs where that is, once: what does not
 //! depend on the kernel gives the same answer on all of them, and an emulated CPU is slow. What does depend on it says
-//! `verifier`. `./x vm` and `./x test --all` ask every kernel anyway.
+//! `verifier`: each kernel is asked. What seldom does, because it stands on parts that are asked of each kernel, says `one kernel`: it is another one for
+//! each commit, so that all are asked within some commits. `./x vm` and `./x test --all` ask every kernel anyway.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,6 +26,8 @@ pub const OF_TEST: [&str; 4] = ["6.12", "6.12-rt", "newest", "newest-rt"];
 pub struct Needs {
     /// Its answer depends on the kernel: each is asked.
     verifier: bool,
+    /// It may, and has not so far: one is asked, in turn.
+    one_kernel: bool,
     /// A guest because of what else it needs, any kernel's that has it.
     guest: bool,
     preempt_rt: bool,
@@ -49,6 +52,7 @@ impl Needs {
         for word in split(text) {
             match word.split_once(' ').unwrap_or((word, "")) {
                 ("verifier", "") => needs.verifier = true,
+                ("one", "kernel") => needs.one_kernel = true,
                 ("preempt_rt", "") => needs.preempt_rt = true,
                 ("sched_ext", "") => needs.sched_ext = true,
                 ("cgroups" | "hotplug" | "serial" | "machine", "") => needs.guest = true,
@@ -71,6 +75,9 @@ impl Needs {
         if needs.host && needs != (Needs { host: true, ..Needs::default() }) {
             bail!("'host' stands alone: what needs a kernel or a machine runs in a guest");
         }
+        if needs.verifier && needs.one_kernel {
+            bail!("'verifier' asks each kernel, 'one kernel' one of them");
+        }
         if needs.cpus == Some(0) {
             bail!("a guest has a CPU at least");
         }
@@ -82,8 +89,8 @@ impl Needs {
         (kernel.preempt_rt || !self.preempt_rt) && (kernel.sched_ext || !self.sched_ext)
     }
 
-    /// The kernels of `./x test` that it runs on.
-    fn stated(&self) -> Vec<&'static str> {
+    /// The kernels of `./x test` that it runs on. `turn`: chooses where one is asked, and which does not matter.
+    fn stated(&self, turn: usize) -> Vec<&'static str> {
         if self.host || self.real_time.is_some() {
             return Vec::new();
         }
@@ -92,6 +99,9 @@ impl Needs {
         // The last is the slowest, and has both of what the two before it have: it runs what needs both, and the rest with --all.
         if !self.sched_ext {
             kernels.truncate(OF_TEST.len() - 1);
+        }
+        if self.one_kernel {
+            return kernels.get(turn % kernels.len().max(1)).copied().into_iter().collect();
         }
         let in_guest = self.guest
             || self.preempt_rt
@@ -106,9 +116,9 @@ impl Needs {
         kernels
     }
 
-    /// Whether it runs on a kernel. `cross`: on all that have what it needs.
-    pub fn runs_on(&self, kernel: &Kernel, cross: bool) -> bool {
-        if cross { self.has(kernel) && !self.host } else { self.stated().contains(&kernel.name) }
+    /// Whether it runs on a kernel. `cross`: on all that have what it needs. `turn`: any number, another for each commit and test.
+    pub fn runs_on(&self, kernel: &Kernel, cross: bool, turn: usize) -> bool {
+        if cross { self.has(kernel) && !self.host } else { self.stated(turn).contains(&kernel.name) }
     }
 
     /// The machine of its guest: two CPUs and the host's clocks, unless it needs something else. Emulated CPUs run one at a
@@ -189,7 +199,16 @@ mod tests {
 
     fn kernels(text: &str, cross: bool) -> Vec<&'static str> {
         let needs = Needs::parse(text).expect("known words");
-        KERNELS.iter().filter(|kernel| needs.runs_on(kernel, cross)).map(|kernel| kernel.name).collect()
+        KERNELS.iter().filter(|kernel| needs.runs_on(kernel, cross, 0)).map(|kernel| kernel.name).collect()
+    }
+
+    #[test]
+    fn what_seldom_depends_on_the_kernel_is_asked_of_each_in_turn() {
+        let asked = |text: &str, turn| Needs::parse(text).expect("known words").stated(turn);
+        let three: Vec<_> = (7..10).map(|turn| asked("one kernel", turn)).collect();
+        assert_eq!(three, [["6.12-rt"], ["newest"], ["6.12"]]);
+        assert_eq!(asked("one kernel, preempt_rt", 4), ["6.12-rt"]);
+        assert_eq!(kernels("one kernel", true).len(), KERNELS.len());
     }
 
     #[test]
@@ -215,7 +234,16 @@ mod tests {
         let needs = Needs::parse("verifier, real time (slow, by far), module null_blk").expect("known words");
         assert_eq!(needs.real_time.as_deref(), Some("slow, by far"));
         assert_eq!(needs.modules, ["null_blk"]);
-        for wrong in ["", "fast", "cpus many", "cpus 0", "real time", "module", "host, verifier"] {
+        for wrong in [
+            "",
+            "fast",
+            "cpus many",
+            "cpus 0",
+            "real time",
+            "module",
+            "host, verifier",
+            "one kernel, verifier",
+        ] {
             assert!(Needs::parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(

@@ -64,10 +64,11 @@ impl Qemu {
         Qemu { program: tree.join("usr/bin").join(PROGRAM), folders: folders.to_vec() }
     }
 
-    /// To be completed with what it shall emulate. It leaves the CPUs to tests on this machine: a guest's times mean nothing.
+    /// To be completed with what it shall emulate. It leaves the CPUs to tests on this machine: a guest's times mean nothing. It ends with the thread that
+    /// started it, also when that is killed.
     pub fn command(&self) -> Command {
-        let mut command = Command::new("nice");
-        command.args(["-n", "10", "--"]).arg(&self.program);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "nice", "-n", "10", "--"]).arg(&self.program);
         for folder in &self.folders {
             command.arg("-L").arg(folder);
         }

@@ -45,6 +45,11 @@ impl Test {
         self.needs.machine()
     }
 
+    /// A number by which its turn differs from others'.
+    pub fn place(&self) -> usize {
+        self.name.bytes().map(usize::from).sum()
+    }
+
     /// It may take this long, where tests of stress last for `stress_s`.
     fn limit_s(&self, stress_s: u32) -> u32 {
         // Twice: what is done last takes as long as it takes, with all that load.

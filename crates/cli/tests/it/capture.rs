@@ -162,7 +162,7 @@ fn block(from: u32) -> Vec<u8> {
 /// Values of a block.
 const VALUES: u32 = 680;
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_a_capture_has_each_byte_that_the_unit_wrote() {
     let Some(_unit) = unit() else { return };
@@ -208,7 +208,7 @@ fn root_vm_a_capture_has_each_byte_that_the_unit_wrote() {
     assert_eq!(values(&directory), (0..200).collect::<Vec<_>>());
 }
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_a_full_buffer_is_a_loss_that_is_counted_and_the_unit_goes_on() {
     /// A write is as large as the buffer, of which the kernel leaves a byte free.
@@ -240,7 +240,7 @@ fn root_vm_a_full_buffer_is_a_loss_that_is_counted_and_the_unit_goes_on() {
     assert!(String::from_utf8_lossy(&notes.stderr).contains("--buffer"), "{notes:?}");
 }
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_a_snapshot_has_the_newest_that_the_unit_wrote() {
     const BUFFER: u64 = 64 << 10;
@@ -266,7 +266,7 @@ fn root_vm_a_snapshot_has_the_newest_that_the_unit_wrote() {
     }
 }
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_a_command_is_captured_and_nobody_else() {
     let Some(_unit) = unit() else { return };
@@ -296,7 +296,7 @@ fn root_vm_a_command_is_captured_and_nobody_else() {
     assert!(values(&other).is_empty());
 }
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_events_of_a_capture_are_on_clock_monotonic_and_their_thread() {
     let Some(_unit) = unit() else { return };
@@ -369,7 +369,7 @@ fn monotonic() -> u64 {
     Pair::now(counter_kind()).monotonic_ns
 }
 
-// NEEDS: verifier, module aux_replay
+// NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_what_the_unit_wrote_before_a_late_response_is_saved_with_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -189,7 +189,7 @@ fn of_command(options: &[&str], script: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("one object")
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_it_says_who_opened_what_and_how_it_was_closed() {
     let report = of_command(
@@ -226,7 +226,7 @@ fn root_what_finds_no_room_is_counted_and_looked_up_again() {
     assert!(rows.iter().any(|row| is_last(&row)), "{rows:#?}");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_lsof_sees_the_same_files() {
     if rtscope_testkit::skip::without_tool("lsof") {

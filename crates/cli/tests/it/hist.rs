@@ -170,7 +170,7 @@ pub fn reads(disk: &str) -> u64 {
     stat.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number")
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_requests_are_counted_exactly_by_disk_until_ctrl_c() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -237,7 +237,7 @@ fn counted(cases: &[(&str, &str)]) {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_tracker_of_tasks_is_counted_by_every_key_that_it_has() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -251,7 +251,7 @@ fn root_every_tracker_of_tasks_is_counted_by_every_key_that_it_has() {
     ]);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_tracker_of_the_kernel_is_counted_by_every_key_that_it_has() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -61,7 +61,7 @@ fn root_the_classes_are_counted_exactly_and_each_reading_begins_anew() {
     assert_eq!(of_class(&first, "sync"), 1);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_files_device_is_the_disk_that_it_is_on() {
     let Some(_cpus) = Cpus::for_watching() else { return };

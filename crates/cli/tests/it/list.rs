@@ -56,7 +56,7 @@ fn root_every_tracepoint_of_the_kernel_is_listed_in_order() {
     assert_eq!(names, expected);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_few_tracepoints_are_listed_with_their_fields() {
     if available().is_none() {

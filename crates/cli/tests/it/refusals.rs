@@ -203,7 +203,7 @@ fn root_without_type_information_a_watch_says_what_caps_says() {
     assert_eq!(watch.error, caps.error);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_the_two_capabilities_that_caps_asks_for_are_enough() {
     if skip::without_watching() {

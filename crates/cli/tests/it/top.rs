@@ -193,13 +193,13 @@ fn counts_and_explains(trackers: &[&str]) {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_tracker_of_tasks_counts_and_explains_at_once() {
     counts_and_explains(&["response", "wakeup", "offcpu", "syscall", "lock"]);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_other_tracker_counts_and_explains_at_once() {
     counts_and_explains(&["irq", "softirq", "block", "preemptoff", "irqoff"]);

@@ -31,7 +31,7 @@ fn misses(ebpf: &EbpfPrograms) -> BTreeMap<String, u64> {
         .collect()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_is_recorded_and_what_was_skipped_is_all_that_happened() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -83,7 +83,7 @@ fn root_what_is_recorded_and_what_was_skipped_is_all_that_happened() {
     assert!(made > 500, "{made}");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_signals_are_recorded_with_who_they_are_for_and_what_became_of_them() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -173,7 +173,7 @@ fn compare_while(
 }
 
 /// Readers of terminals, woken by workers: each item's chain must end with the item, and continue in the worker that does it.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_chains_through_workers_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -196,7 +196,7 @@ fn root_chains_through_workers_are_the_same() {
 }
 
 /// A device's interrupt, its thread on PREEMPT_RT, a worker, the reader.
-// NEEDS: verifier, serial
+// NEEDS: one kernel, serial
 #[test]
 fn root_chains_from_a_serial_port_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -215,7 +215,7 @@ fn root_chains_from_a_serial_port_are_the_same() {
 
 /// Sleepers of ordinary tasks. On PREEMPT_RT their timers are handled in a softirq, by a thread that is woken for it; each chain goes
 /// from the timer over the interrupt that raised the softirq to the task.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_chains_from_timers_of_ordinary_tasks_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -357,7 +357,7 @@ fn places(responses: &[&LateResponse]) -> u64 {
 /// where both are at it within some hundred nanoseconds the order of the times may not be the order of the changes. There the rules
 /// give another chain, and hardly anywhere else: with only these two events in the other order all that the kernel reported is found, step by
 /// step, and so is what was right before.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -390,7 +390,7 @@ fn root_wakings_that_race_with_the_switch_out_lose_nothing() {
 }
 
 /// Each wakeup, and each time off a CPU, of tasks that sleep, wait for each other, are preempted, begin and end.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_wakeups_and_times_off_a_cpu_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -438,7 +438,7 @@ fn root_wakeups_and_times_off_a_cpu_are_the_same() {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_handlers_and_softirqs_are_the_same() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -491,7 +491,7 @@ fn root_handlers_and_softirqs_are_the_same() {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_kernel_and_replay_find_the_same_chains() {
     let Some(_cpus) = Cpus::for_watching() else { return };

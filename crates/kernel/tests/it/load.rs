@@ -82,7 +82,7 @@ fn root_one_tracker_of_each_kind_is_loaded() {
 }
 
 /// All of it with stacks is too much for the verifier of Linux 7.2.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_is_too_much_for_the_verifier_is_refused_in_a_sentence() {
     if skip_without_ebpf() {

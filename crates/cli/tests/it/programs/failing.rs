@@ -162,7 +162,7 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
 }
 
 /// Two traces get their name together: where the disk is too small for one, neither is there, nor their directory.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_snapshot_of_the_kernel_and_programs_is_there_when_both_are() {
     let Some(disk) = SmallDisk::new("size=8k") else { return };

@@ -12,7 +12,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_addresses_of_sockets_are_as_people_write_them() {
     let Some(_cpus) = Cpus::for_watching() else { return };

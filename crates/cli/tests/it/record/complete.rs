@@ -401,7 +401,7 @@ impl Sums {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_is_recorded_is_all_that_happened() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -427,7 +427,7 @@ fn root_what_is_recorded_is_all_that_happened() {
 }
 
 /// With buffers that are far too small the account is all that there is of most events: it has to add up.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_found_no_room_is_counted() {
     let Some(_cpus) = Cpus::for_watching() else { return };

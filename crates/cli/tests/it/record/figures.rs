@@ -109,7 +109,7 @@ fn gaps_of(losses: &Value) -> u64 {
     gaps.map(|loss| number(loss, "/count")).sum()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_tasks_have_the_times_and_switches_that_the_kernel_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -190,7 +190,7 @@ fn by_strace(load: &Path) -> BTreeMap<String, (u64, u64)> {
     text.lines().filter_map(line).collect()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_system_calls_are_as_many_as_strace_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -253,7 +253,7 @@ fn softirqs() -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_softirqs_are_as_many_as_the_kernel_counts() {
     let Some(_cpus) = Cpus::for_watching() else { return };

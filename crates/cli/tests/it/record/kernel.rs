@@ -54,7 +54,7 @@ fn counts(lines: &[String]) -> BTreeMap<String, u64> {
     counts
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_babeltrace2_counts_what_the_account_says() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -157,7 +157,7 @@ fn traced_name(call: &str) -> String {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_paths_are_texts_and_own_calls_are_left_out() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -220,7 +220,7 @@ fn every_call(options: &[&str]) -> Vec<Vec<String>> {
     processes.iter().map(|process| calls.remove(&process.to_string()).unwrap_or_default()).collect()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_both_recorders_give_the_same_system_calls() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -235,7 +235,7 @@ fn root_both_recorders_give_the_same_system_calls() {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_filters_and_limits_hold_in_the_kernel() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -100,7 +100,7 @@ fn of_the_whole_load(directory: &Path) -> Option<PathBuf> {
     panic!("in none of {RECORDINGS} recordings all of {TALKERS:?} left their CPU for good");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_latencies_are_those_of_the_events_and_of_the_other_figures() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -165,7 +165,7 @@ fn root_latencies_are_those_of_the_events_and_of_the_other_figures() {
     assert!(starts["all"]["count"].as_u64().unwrap() >= 5, "the load's threads: {starts}");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_requests_to_a_disk_last_no_longer_than_the_calls_that_wait_for_them() {
     const WRITES: u64 = 20;
@@ -214,7 +214,7 @@ fn root_requests_to_a_disk_last_no_longer_than_the_calls_that_wait_for_them() {
     assert!(total(&requests) <= total(&calls) && total(&requests) > 0, "{requests} {calls}");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_latencies_are_those_that_lttngs_analyses_find() {
     let Some(_cpus) = Cpus::for_watching() else { return };

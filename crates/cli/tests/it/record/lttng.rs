@@ -42,7 +42,7 @@ fn of_process(rows: &[Vec<Value>], name: &str, column: usize) -> u64 {
     ours.map(|row| row[column]["value"].as_f64().expect("a number") as u64).sum()
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_lttngs_analyses_read_a_recording() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -104,7 +104,7 @@ fn mean(cell: &Value) -> f64 {
     cell["value"].as_f64().expect("a number")
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_stat_says_what_lttngs_analyses_say() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -57,7 +57,7 @@ fn with_misses(mut command: Command) -> Command {
     command
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
     let Some((_cpus, counters)) = ready() else { return };
@@ -80,7 +80,7 @@ fn root_what_the_kernel_skipped_is_in_the_account_of_a_watch() {
     assert!(misses >= passed / 2, "{misses} of {}: {summary}", passed / 2);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_the_kernel_skipped_is_in_the_account_of_a_recording() {
     let Some((_cpus, counters)) = ready() else { return };

@@ -176,7 +176,7 @@ fn by_strace(said: &str) -> BTreeMap<(u64, String), Vec<u64>> {
     calls
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_latencies_of_system_calls_lie_within_straces() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -93,7 +93,7 @@ fn in_thread(work: impl FnOnce() + Send + 'static) -> (u64, std::thread::JoinHan
 
 const EVENTS: &str = "sched_waking,sched_switch";
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_only_tasks_that_were_off_their_cpu_for_long_are_recorded_and_all_of_them() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -149,7 +149,7 @@ fn open_slowly(pipe: &Path, late: Duration) -> (u64, Duration) {
     (tid, told.recv().expect("it tells"))
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_task_is_recorded_while_its_system_call_takes_too_long() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -31,7 +31,7 @@ fn number(line: &Value, field: &str) -> u64 {
     line.pointer(field).and_then(Value::as_u64).unwrap_or_else(|| panic!("{field} in {line}"))
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_command_is_given_the_record_of_each_detection() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -68,7 +68,7 @@ fn root_a_command_is_given_the_record_of_each_detection() {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_only_what_is_worse_than_all_before_breaks_the_record() {
     let times = ["0.05", "0.02", "0.03", "0.2", "0.02", "0.1", "0.4", "0.02"];

@@ -194,7 +194,7 @@ fn root_the_hog_is_the_culprit_with_its_share() {
     check_losses(&run.said);
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_late_response_is_explained_once() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -56,7 +56,7 @@ fn passes_through_a_worker(explanation: &Explanation) -> bool {
     })
 }
 
-// NEEDS: verifier, serial
+// NEEDS: one kernel, serial
 #[test]
 fn root_a_serial_byte_is_followed_through_threads_to_its_reader() {
     let Some(_cpus) = Cpus::for_watching() else { return };

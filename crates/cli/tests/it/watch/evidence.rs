@@ -90,7 +90,7 @@ fn save(directory: &str, snapshots: usize) -> WatchOutput {
     watch.stop().expect("stops")
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_every_snapshot_is_read_by_babeltrace2_with_its_detection() {
     let Some(_cpus) = Cpus::for_watching() else { return };

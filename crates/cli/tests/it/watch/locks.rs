@@ -147,7 +147,7 @@ fn contend() -> [u32; 2] {
     })
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_wait_for_a_files_lock_says_which_lock_who_wanted_it_and_who_had_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };

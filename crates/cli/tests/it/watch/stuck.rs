@@ -38,7 +38,7 @@ impl Reader {
     }
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_hangs_is_told_while_it_does_and_again_when_it_ends() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -99,7 +99,7 @@ fn cat() -> Child {
     Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat can be started")
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_watch_of_a_number_ends_with_the_process_that_had_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -131,7 +131,7 @@ fn cat_with_number(number: u32) -> Option<Child> {
     None
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_stranger_with_the_number_of_a_process_that_has_ended_is_not_watched() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -152,7 +152,7 @@ fn root_a_stranger_with_the_number_of_a_process_that_has_ended_is_not_watched() 
     stranger.wait().expect("it ends");
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_what_hangs_in_command_when_the_time_is_over_is_late() {
     let Some(_cpus) = Cpus::for_watching() else { return };

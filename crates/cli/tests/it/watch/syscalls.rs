@@ -123,7 +123,7 @@ fn root_long_system_calls_are_those_that_the_program_sees_itself() {
 }
 
 /// Calls whose work is to wait are not reported, unless they are asked for.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_calls_that_wait_on_purpose_are_reported_when_they_are_asked_for() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -150,7 +150,7 @@ fn a_call_that_does_not_exist_is_refused() {
 }
 
 /// At its end a call that replaces the program has other registers.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_an_exec_is_reported_with_what_it_was_given() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -168,7 +168,7 @@ fn root_an_exec_is_reported_with_what_it_was_given() {
 }
 
 /// A thread of this process reads what nobody writes, until the watch is over.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_call_that_does_not_return_is_late() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -65,7 +65,7 @@ fn root_a_target_that_ends_is_counted_to_its_end() {
     assert_eq!(said.code(), Some(0));
 }
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_the_responses_of_each_thread_are_counted() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -15,7 +15,7 @@ const OFTEN: [&str; 6] = ["--rate", "5/s", "--pre", "100ms", "--post", "10ms"];
 /// Late at every iteration, 25 times a second; each iteration ends in clock_nanosleep.
 const VICTIM: [&str; 6] = ["--name", "e2e-beside", "--period", "40ms", "--deadline", "50us"];
 
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_snapshot_has_system_calls_between_the_switches_of_their_thread() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -110,7 +110,7 @@ fn root_delays_are_those_that_the_program_sees_itself() {
 }
 
 /// Two threads of this process do the same; one of them is watched.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_a_thread_is_watched_by_its_number() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -143,7 +143,7 @@ fn root_a_thread_is_watched_by_its_number() {
 }
 
 /// Three threads of this process do the same; each tracker has another one, and nobody has the third.
-// NEEDS: verifier
+// NEEDS: one kernel
 #[test]
 fn root_each_tracker_has_targets_of_its_own() {
     let Some(_cpus) = Cpus::for_watching() else { return };

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
 
-// NEEDS: machine, sched_ext, verifier
+// NEEDS: machine, sched_ext, one kernel
 #[test]
 fn root_vm_artis_lends_cpus_and_takes_them_back() {
     if skipped() {

@@ -188,7 +188,7 @@ fn watch(rounds: &Rounds, over: &AtomicBool, enough: &AtomicBool) -> Seen {
     }
 }
 
-// NEEDS: machine, sched_ext, verifier, hotplug, stress
+// NEEDS: machine, sched_ext, one kernel, hotplug, stress
 #[test]
 fn root_vm_artis_holds_under_stress() {
     if skipped() {
