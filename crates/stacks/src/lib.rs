@@ -9,17 +9,20 @@
 //! limits, and whatever is wrong with them ends a stack with a reason.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod maps;
 mod module;
 mod names;
 mod unwind;
 
+use budget::{Budget, user_of};
 use maps::Mappings;
 use module::{Module, ModuleFile, ModuleId};
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Instant;
 use unwind::{Frame, Place};
 
 /// Frames that are kept of a stack.
@@ -42,6 +45,7 @@ pub struct Caution {
 #[derive(Debug)]
 pub struct Unwinder {
     caution: Caution,
+    budget: Budget,
     modules: HashMap<ModuleId, Result<Rc<Module>, String>>,
     /// As they were read last: of a process that has ended since there are no others.
     mappings: HashMap<Pid, Rc<Mappings>>,
@@ -51,7 +55,7 @@ impl Unwinder {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(caution: Caution) -> Unwinder {
-        Unwinder { caution, modules: HashMap::new(), mappings: HashMap::new() }
+        Unwinder { caution, budget: Budget::default(), modules: HashMap::new(), mappings: HashMap::new() }
     }
 
     /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
@@ -65,11 +69,30 @@ impl Unwinder {
     /// Reads `/proc/PID/maps` (for which the kernel holds the process's mappings still for some ten microseconds), and each file that it meets for the
     /// first time.
     pub fn unwind(&mut self, copy: &StackCopy) -> TaskStack {
-        let (user, incomplete) = match self.frames(copy) {
+        let (user, incomplete) = match self.frames_in_time(copy) {
             Ok((frames, incomplete)) => (frames, incomplete),
             Err(incomplete) => (Vec::new(), Some(incomplete)),
         };
         TaskStack { tid: copy.tid, pid: copy.pid, comm: copy.comm, kernel: Vec::new(), user, incomplete }
+    }
+
+    /// If its user's stacks have not taken too long so far.
+    fn frames_in_time(
+        &mut self,
+        copy: &StackCopy,
+    ) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
+        let user = user_of(copy.pid);
+        let begun = Instant::now();
+        if let Some(user) = user.filter(|user| !self.budget.allows(*user, begun)) {
+            let why = format!("stacks of user {user} have taken a tenth of the time already");
+            return Err(Incomplete::Unreadable { why });
+        }
+        let frames = self.frames(copy);
+        if let Some(user) = user {
+            let now = Instant::now();
+            self.budget.charge(user, now, now - begun);
+        }
+        frames
     }
 
     fn frames(&mut self, copy: &StackCopy) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
@@ -183,4 +206,52 @@ pub fn unwind_in(file: &[u8], copy: &StackCopy) -> Result<TaskStack, String> {
 
 fn root_of(pid: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_event::{Comm, MonotonicNs, Tid};
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    fn copy_of(pid: u32) -> StackCopy {
+        StackCopy {
+            id: 1,
+            time: MonotonicNs(1),
+            tid: Tid(pid),
+            pid: Pid(pid),
+            comm: Comm::from("a"),
+            kernel: Vec::new(),
+            registers: vec![0; 17],
+            memory: Vec::new(),
+            end: CopyEnd::Limit,
+        }
+    }
+
+    // NEEDS: host
+    #[test]
+    fn root_stacks_of_a_user_who_took_too_long_are_given_up_and_nobody_elses() {
+        if !nix::unistd::geteuid().is_root() {
+            println!(
+                "SKIP: tests::root_stacks_of_a_user_who_took_too_long_are_given_up_and_nobody_elses: needs root"
+            );
+            return;
+        }
+        let mut sleep = Command::new("setpriv");
+        sleep.args(["--reuid", "65534", "--clear-groups", "sleep", "60"]).stdin(Stdio::null());
+        let mut child = sleep.spawn().expect("util-linux is there");
+        while user_of(Pid(child.id())) != Some(65534) {}
+        let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| true });
+        let given_up = |stack: &TaskStack| {
+            stack.incomplete.as_ref().is_some_and(|why| why.words().contains("user 65534"))
+        };
+        let before = unwinder.unwind(&copy_of(child.id()));
+        unwinder.budget.charge(65534, Instant::now(), Duration::from_secs(1));
+        let (after, own) =
+            (unwinder.unwind(&copy_of(child.id())), unwinder.unwind(&copy_of(std::process::id())));
+        child.kill().expect("it is ours");
+        child.wait().expect("it is ours");
+        assert_eq!([&before, &after, &own].map(given_up), [false, true, false], "{after:?}");
+    }
 }
