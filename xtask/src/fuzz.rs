@@ -32,7 +32,13 @@ const HOST: &str =
 /// Counters at every edge, and comparisons.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
--Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions -Coverflow-checks";
+-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1";
+/// In the profile, where a crate can have another.
+const PROFILE: [(&str, &str); 3] = [
+    ("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only"),
+    ("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true"),
+    ("CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS", "true"),
+];
 /// Of a target's inputs in the tree: the smallest ones.
 const CORPUS_BYTES: u64 = 48 << 10;
 /// What Miri runs: crates that make no system call, or the tests of a crate that make none. Not what loom runs (it has stacks of its own).
@@ -174,7 +180,7 @@ fn build() -> Result<PathBuf> {
     command.args(["--target", HOST, "--target-dir"]).arg(directory());
     command.args(["--", "-Clinker=clang-19", "-Clink-arg=-fsanitize=fuzzer,address"]);
     command.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let status = command.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only").status()?;
+    let status = command.envs(PROFILE).status()?;
     ensure!(status.success(), "the fuzzer cannot be built");
     Ok(directory().join(HOST).join("release/examples/fuzzer"))
 }

@@ -154,7 +154,8 @@ mod tests {
         let tasks = of(&system, own);
         assert!(tasks.iter().any(|task| task.thread.tid == own && !task.kernel && !task.bound));
         assert!(tasks.iter().any(|task| task.runnable && task.cpu.is_some()), "this one runs");
-        assert!(tasks.iter().all(|task| task.policy == Some(0) && !task.is_real_time()));
+        // Tests may run with the priority of idle.
+        assert!(tasks.iter().all(|task| matches!(task.policy, Some(0 | 5)) && !task.is_real_time()));
         let used = tasks[0].used(&system).expect("counted");
         assert!((0.0..=1.5).contains(&used), "{used}");
         let thread = &tasks[0].thread;
