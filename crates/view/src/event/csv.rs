@@ -2,6 +2,7 @@
 //! Events as CSV: `time_ns,cpu,event,pid,tid,comm`, then the fields, all in one column or chosen ones in their own.
 
 use super::number;
+use super::tame::tame;
 use super::who::{Namer, Who};
 use rtscope_ctf::{
     EventView, FieldIndex, Format, Integer, NoStyle, Piece, Plan, Scope, Shape, Stream, Style, TraceSet,
@@ -128,6 +129,7 @@ impl WriteEvent for CsvWriter<'_> {
             return false;
         }
         let text = &mut piece.text;
+        let start = text.len();
         if let Some(ns) = event.ns {
             number::signed(text, ns);
         }
@@ -153,6 +155,7 @@ impl WriteEvent for CsvWriter<'_> {
             text.push(b',');
             cell(text, value);
         }
+        tame(text, start);
         text.push(b'\n');
         true
     }

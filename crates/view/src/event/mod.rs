@@ -11,6 +11,7 @@ mod pretty;
 mod resolve;
 mod said;
 mod shared;
+mod tame;
 mod who;
 
 pub use csv::{CsvFormat, CsvWriter};

@@ -3,6 +3,7 @@
 //! CPU before the name.
 
 use super::shared::SharedByClass;
+use super::tame::tame;
 use super::who::{Namer, Who, said_before};
 use super::{Clock, number};
 use rtscope_ctf::{
@@ -199,6 +200,9 @@ impl WriteEvent for PrettyWriter<'_> {
         }
         let at = piece.text.len();
         if event.show(&texts.plan, &mut Text { text: &mut piece.text, start: at }) {
+            if self.namer.is_some() {
+                tame(&mut piece.text, start.0);
+            }
             piece.text.push(b'\n');
             piece.last = self.before;
             return true;

@@ -10,6 +10,7 @@ use rtscope_ctf::{
 
 use super::Addition;
 use super::shared::SharedByClass;
+use super::tame::tame;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -77,8 +78,10 @@ impl<F: Format> WriteEvent for SayingWriter<'_, F> {
         match self.format.addition {
             Addition::Text => {
                 out.truncate(out.len() - b"\n".len());
+                let start = out.len();
                 out.extend_from_slice(b" # ");
                 out.extend(text.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
+                tame(out, start);
                 out.push(b'\n');
             }
             Addition::Json => {

@@ -11,6 +11,7 @@ mod names;
 pub use names::Architecture;
 pub(crate) use names::error;
 
+use super::tame::tame;
 use descriptors::{Descriptors, makes_descriptor};
 use names::{Kind, kind_of, named};
 use rtscope_ctf::{
@@ -391,8 +392,10 @@ impl Resolver {
             Addition::Text => {
                 let shown: Vec<String> =
                     values.iter().map(|(name, text)| format!("{name} = {text}")).collect();
+                let start = out.len();
                 out.extend_from_slice(b" # ");
                 out.extend_from_slice(shown.join(", ").as_bytes());
+                tame(out, start);
             }
             Addition::Json => {
                 let quoted = |text: &str| serde_json::Value::from(text).to_string();
