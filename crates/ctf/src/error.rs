@@ -76,6 +76,6 @@ pub fn because(error: &io::Error) -> String {
 impl Error {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
+        move |source| Error::Io { action, path: crate::staged::named(&path), source }
     }
 }

@@ -5,10 +5,17 @@
 //! incomplete must never be found under its final name. A directory is therefore filled under a hidden name in the same
 //! directory (same file system, so that the rename is atomic) and renamed at the end. The files are synced before: without that, ext4
 //! may bring back a renamed directory with empty files after a power cut.
+//!
+//! Who owns the directory above can exchange the hidden one for another, with links in it, and root would write where they lead. So the hidden directory is opened
+//! once, and its files are made in what is open.
 
 use crate::Error;
+use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fstat, mkdirat};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -16,10 +23,53 @@ use uuid::Uuid;
 /// it with its content. A killed process leaves the hidden directory behind; it is safe to remove.
 #[derive(Debug)]
 pub struct StagedDir {
+    /// Where its files are made.
+    path: PathBuf,
+    /// Its name until it is published; of one that the caller manages its path.
     temporary: PathBuf,
     target: PathBuf,
+    /// What `path` leads to, and the directory above; `None`: the caller manages it.
+    open: Option<Open>,
     published: bool,
-    is_kept: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    parent: OwnedFd,
+    this: OwnedFd,
+}
+
+/// For a directory whose entries are used by its descriptor.
+const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
+
+impl Open {
+    /// Makes a directory and opens what was made.
+    fn make(parent: &Path, name: &Path) -> io::Result<Open> {
+        let parent: OwnedFd = File::options().read(true).custom_flags(DIRECTORY.bits()).open(parent)?.into();
+        mkdirat(&parent, name, Mode::from_bits_truncate(0o777))?;
+        let this = openat(&parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+        let (status, own) = (fstat(&this)?, nix::unistd::geteuid().as_raw());
+        let open = Open { parent, this };
+        let is_empty = fs::read_dir(open.path())?.next().is_none();
+        if status.st_uid != own || !is_empty {
+            return Err(io::Error::other("somebody else has exchanged it while it was made"));
+        }
+        Ok(open)
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.this.as_raw_fd()))
+    }
+
+    /// Whether this name in the directory above is still what is open.
+    fn is_still(&self, name: &Path) -> bool {
+        let there = openat(&self.parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty());
+        let there = there.and_then(|there| fstat(&there));
+        let here = fstat(&self.this);
+        here.ok()
+            .zip(there.ok())
+            .is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
+    }
 }
 
 impl StagedDir {
@@ -33,9 +83,16 @@ impl StagedDir {
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
-        let temporary = target.with_file_name(hidden);
-        fs::create_dir(&temporary).map_err(Error::io("make the directory", &temporary))?;
-        Ok(StagedDir { temporary, target: target.to_owned(), published: false, is_kept: false })
+        let temporary = target.with_file_name(&hidden);
+        let open = Open::make(parent_of(target), Path::new(&hidden));
+        let open = open.map_err(Error::io("make the directory", &temporary))?;
+        Ok(StagedDir {
+            path: open.path(),
+            temporary,
+            target: target.to_owned(),
+            open: Some(open),
+            published: false,
+        })
     }
 
     /// A directory that the caller manages, on the same file system: if it is not published, it stays.
@@ -46,13 +103,13 @@ impl StagedDir {
         refuse_existing(target)?;
         fs::create_dir_all(directory).map_err(Error::io("make the directory", directory))?;
         let (temporary, target) = (directory.to_owned(), target.to_owned());
-        Ok(StagedDir { temporary, target, published: false, is_kept: true })
+        Ok(StagedDir { path: temporary.clone(), temporary, target, open: None, published: false })
     }
 
-    /// Where to put the files for now.
+    /// Where to put the files for now: what is open, whatever its name leads to.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.temporary
+        &self.path
     }
 
     /// Gives the directory its name.
@@ -60,28 +117,54 @@ impl StagedDir {
     /// # Errors
     /// When something else has taken the name since, or the system refuses; the hidden directory is then removed.
     pub fn publish(mut self) -> Result<(), Error> {
-        sync(&self.temporary)?;
+        sync(&self.path)?;
         refuse_existing(&self.target)?;
         // A rename replaces at most an empty directory: one that appeared since the check above loses nothing.
-        fs::rename(&self.temporary, &self.target).map_err(|source| match source.kind() {
+        self.rename().map_err(|source| match source.kind() {
             io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => {
                 Error::Exists(self.target.clone())
             }
             _ => Error::io("rename the finished directory to", &self.target)(source),
         })?;
         self.published = true;
-        match self.target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => sync(parent),
-            _ => sync(Path::new(".")),
-        }
+        sync(parent_of(&self.target))
     }
+
+    fn rename(&self) -> io::Result<()> {
+        let names = self.temporary.file_name().zip(self.target.file_name());
+        let Some((open, (hidden, name))) = self.open.as_ref().zip(names) else {
+            return fs::rename(&self.temporary, &self.target);
+        };
+        if !open.is_still(Path::new(hidden)) {
+            return Err(io::Error::other("somebody else has exchanged it"));
+        }
+        Ok(renameat(&open.parent, hidden, &open.parent, name)?)
+    }
+}
+
+/// `.` for what has only a name.
+fn parent_of(target: &Path) -> &Path {
+    target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What somebody would call a path: of one through an open directory that directory's name.
+pub(crate) fn named(path: &Path) -> PathBuf {
+    let inside = path.strip_prefix("/proc/self/fd").ok().and_then(|rest| {
+        let mut parts = rest.components();
+        let opened = fs::read_link(Path::new("/proc/self/fd").join(parts.next()?)).ok()?;
+        Some(opened.join(parts.as_path()))
+    });
+    inside.unwrap_or_else(|| path.to_owned())
 }
 
 impl Drop for StagedDir {
     fn drop(&mut self) {
-        if !self.published && !self.is_kept {
+        let Some(open) = self.open.as_ref().filter(|_| !self.published) else { return };
+        let Some(hidden) = self.temporary.file_name() else { return };
+        if open.is_still(Path::new(hidden)) {
+            let parent = PathBuf::from(format!("/proc/self/fd/{}", open.parent.as_raw_fd()));
             // A failure here is ignored: the error that led here is being reported already.
-            let _ = fs::remove_dir_all(&self.temporary);
+            let _ = fs::remove_dir_all(parent.join(hidden));
         }
     }
 }
@@ -129,6 +212,36 @@ mod tests {
         fs::write(staged.path().join("file"), "text").unwrap();
         drop(staged);
         assert!(names(root.path()).is_empty());
+    }
+
+    /// As who owns the directory above can do between any two files.
+    #[test]
+    fn files_are_made_in_the_directory_that_was_made_whoever_exchanges_it() {
+        let root = tempfile::tempdir().unwrap();
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        let hidden = root.path().join(&names(root.path())[0]);
+        let precious = root.path().join("precious");
+        fs::write(&precious, "of root's").unwrap();
+        fs::rename(&hidden, root.path().join("moved")).unwrap();
+        fs::create_dir(&hidden).unwrap();
+        std::os::unix::fs::symlink(&precious, hidden.join("file")).unwrap();
+        fs::write(staged.path().join("file"), "text").unwrap();
+        let failed = staged.publish().unwrap_err().to_string();
+        assert!(failed.contains("somebody else"), "{failed}");
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "of root's");
+        assert_eq!(names(&hidden), ["file"], "what is not ours is not removed");
+        assert_eq!(fs::read_to_string(root.path().join("moved/file")).unwrap(), "text");
+    }
+
+    #[test]
+    fn errors_name_the_directory_and_not_its_descriptor() {
+        let root = tempfile::tempdir().unwrap();
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        let inner = StagedDir::new(&staged.path().join("kernel")).unwrap();
+        for (path, name) in [(staged.path().join("a/b"), "a/b"), (inner.path().to_owned(), ".partial")] {
+            let text = Error::io("write", &path)(io::Error::other("full")).to_string();
+            assert!(text.contains(root.path().to_str().unwrap()) && text.contains(name), "{text}");
+        }
     }
 
     #[test]
