@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The way to a container's `/dev/shm`, judged before it is gone.
+//! The way to a container's `/dev/shm`, and files that programs have mapped: what each step is on, known before anything is asked of it.
 //!
 //! Root of a container can mount a FUSE file system, whose server answers when it likes, or one of a network, whose server may be
-//! dead. Walking into either can wait for ever. So the kernel's list of that process's mounts is read first: `/dev/shm` has to be a
-//! tmpfs, and nothing before it may need a server. An overlay may have a FUSE below it, which the list does not tell: so one is only
-//! crossed in a mount namespace that root or this user made (docker's, podman's of root; not that of another user's podman). A mount can come
-//! after the list was read; so the walk is made by a thread that nobody waits for (`look/walker`). But a process ends with its last
-//! thread only, so what that thread waits for must not come from a user who means it.
+//! dead. Asking either can wait for ever, and a process that waits there cannot be killed. So each directory on the way is opened without asking its file system
+//! (`O_PATH`); then the kernel says on which mount that descriptor is (`/proc/self/fdinfo`), and the list of mounts of that process what kind of mount it is: only
+//! then the next name is looked up in it. A descriptor stays on its mount whatever its user changes meanwhile, and a mount that neither list has is refused: it is
+//! one that was taken out, or of a process with a root of its own.
+//!
+//! An overlay may have a FUSE below it, which lists do not tell: so one is only
+//! crossed in a mount namespace that root or this user made (docker's, podman's of root; not that of another user's podman). Servers of root's that are dead
+//! remain; so the walk is made by a thread that nobody waits for (`look/walker`).
 
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
@@ -14,7 +17,7 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
 /// A longer list is not read to its end.
@@ -39,79 +42,116 @@ const WITH_A_SERVER: [&str; 16] = [
     "ncpfs",
 ];
 
-/// Whether a process's list of mounts (proc_pid_mountinfo(5)) has a way to a tmpfs on `/dev/shm`. `is_trusted`: who made the namespace would not
-/// hide a server below an overlay. `Err`: what is in the way.
-pub(crate) fn judge(list: impl BufRead, is_trusted: bool) -> Result<(), String> {
-    let mut shm = None;
-    for line in list.lines() {
-        let line = line.map_err(|error| error.to_string())?;
-        // "36 35 98:0 /root /mount/point rw,noatime master:1 - TYPE source options"
-        let Some((before, after)) = line.split_once(" - ") else { continue };
-        let Some(point) = before.split(' ').nth(4) else { continue };
-        let kind = after.split(' ').next().unwrap_or_default();
-        if !["/", "/dev", "/dev/shm"].contains(&point) {
-            continue;
-        }
-        let family = kind.split('.').next().unwrap_or_default();
-        if WITH_A_SERVER.contains(&family) {
+/// A line of a list of mounts (proc_pid_mountinfo(5)).
+#[derive(Clone, Copy, Debug)]
+struct Mount<'a> {
+    /// Where it is, from that process's root.
+    point: &'a str,
+    /// Its file system, some with a suffix.
+    kind: &'a str,
+    /// Those of the file system.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    /// "36 35 98:0 /root /mount/point rw,noatime master:1 - TYPE source options"; and its number.
+    fn parse(line: &'a str) -> Option<(u64, Mount<'a>)> {
+        let (before, after) = line.split_once(" - ")?;
+        let mut before = before.split(' ');
+        let id = before.next()?.parse().ok()?;
+        let point = before.nth(3)?;
+        let mut after = after.split(' ');
+        Some((id, Mount { point, kind: after.next()?, options: after.nth(1).unwrap_or_default() }))
+    }
+
+    fn family(&self) -> &'a str {
+        self.kind.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether names may be looked up in it. `is_trusted`: who made its namespace would not hide a server below an overlay. `Err`: what is in the way.
+    fn may_be_walked(&self, is_trusted: bool) -> Result<(), String> {
+        let Mount { point, kind, .. } = self;
+        if WITH_A_SERVER.contains(&self.family()) {
             return Err(format!("{point} is a {kind}, which waits for a server"));
         }
-        if family == "overlay" && !is_trusted {
+        if self.family() == "overlay" && !is_trusted {
             return Err(format!(
                 "{point} is an overlay of another user's, below which may be what waits for a server; that user's own recorder finds it"
             ));
         }
-        if point == "/dev/shm" {
-            shm = Some(kind.to_string());
-        }
+        Ok(())
     }
-    match shm.as_deref() {
-        Some("tmpfs") => Ok(()),
-        // The tmpfs of /dev, or of everything, can have the directory; what it is is checked when it is open.
-        None => Ok(()),
-        Some(kind) => Err(format!("/dev/shm is a {kind}, not a tmpfs")),
-    }
-}
 
-/// Whether reading a file that a process has mapped can wait for a server of another user's: the file's device is in its list of mounts. `Err`: what
-/// would be waited for.
-///
-/// A FUSE of root's or of this user's is trusted, and an overlay as on the way to `/dev/shm`. Anonymous devices that the list does not have are not: they may be of
-/// a mount that was taken out of it. Files of a network were mounted by root.
-pub fn judge_file(pid: u32, device: (u32, u32)) -> Result<(), String> {
-    let list = File::open(format!("/proc/{pid}/mountinfo")).map_err(|error| error.to_string())?;
-    let own = nix::unistd::geteuid().as_raw();
-    judge_device(BufReader::new(list.take(LIST_BYTES_MAX)), device, is_mount_namespace_trusted(pid), own)
-}
-
-fn judge_device(list: impl BufRead, device: (u32, u32), is_trusted: bool, own: u32) -> Result<(), String> {
-    let wanted = format!("{}:{}", device.0, device.1);
-    for line in list.lines() {
-        let line = line.map_err(|error| error.to_string())?;
-        let Some((before, after)) = line.split_once(" - ") else { continue };
-        if before.split(' ').nth(2) != Some(&wanted) {
-            continue;
-        }
-        let mut words = after.split(' ');
-        let kind = words.next().unwrap_or_default();
-        let options = words.nth(1).unwrap_or_default();
-        let user = options.split(',').find_map(|option| option.strip_prefix("user_id="));
+    /// Whether reading a file on it can wait for a server of another user's. A FUSE of root's or of this user's is trusted, and an overlay as above. Files of a
+    /// network were mounted by root.
+    fn may_be_read(&self, is_trusted: bool, own: u32) -> Result<(), String> {
+        let user = self.options.split(',').find_map(|option| option.strip_prefix("user_id="));
         let is_of_root_or_own = user.is_some_and(|user| user == "0" || user == own.to_string());
-        return match kind.split('.').next().unwrap_or_default() {
+        match self.family() {
             "fuse" | "fuseblk" if !(is_trusted && is_of_root_or_own) => {
-                Err(format!("it is on a {kind}, which waits for a server of another user's"))
+                Err(format!("it is on a {}, which waits for a server of another user's", self.kind))
             }
             "overlay" if !is_trusted => {
                 Err("it is on an overlay of another user's, below which may be what waits for a server"
                     .to_owned())
             }
             _ => Ok(()),
-        };
+        }
     }
-    match device.0 {
-        0 => Err("the process's list of mounts does not say what it is on".to_owned()),
-        _ => Ok(()),
+}
+
+/// The number of the mount that something opened is on. Nothing is asked of its file system.
+fn mount_of(file: BorrowedFd<'_>) -> Result<u64, String> {
+    let path = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+    let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")).and_then(|id| id.trim().parse().ok());
+    id.ok_or_else(|| format!("{path} does not say the mount"))
+}
+
+/// The line of a mount in a list; `None`: it is not there, or there is no list.
+fn line_of(list: impl BufRead, id: u64) -> Option<String> {
+    list.lines().map_while(Result::ok).find(|line| Mount::parse(line).is_some_and(|(number, _)| number == id))
+}
+
+/// Judges what something is on that a process has shown to us. `judge`: and whether root or this user made its namespace.
+fn judged(
+    pid: u32,
+    file: BorrowedFd<'_>,
+    judge: impl FnOnce(Mount<'_>, bool) -> Result<(), String>,
+) -> Result<(), String> {
+    let id = mount_of(file)?;
+    // Lists are read when it is open: its number is no other mount's then. Who is in a namespace of another user's does not come back into one of root's, so that is asked
+    // last.
+    for (list, is_own) in
+        [(format!("/proc/{pid}/mountinfo"), false), ("/proc/self/mountinfo".to_owned(), true)]
+    {
+        let Ok(list) = File::open(list) else { continue };
+        if let Some(line) = line_of(BufReader::new(list.take(LIST_BYTES_MAX)), id) {
+            let is_trusted = is_own || is_mount_namespace_trusted(pid);
+            return Mount::parse(&line).map_or(Ok(()), |(_, mount)| judge(mount, is_trusted));
+        }
     }
+    Err("the process's list of mounts does not say what it is on".to_owned())
+}
+
+/// Whether reading a file that a process has mapped can wait for a server of another user's. `file`: opened with `O_PATH`, so that nothing was asked yet. `Err`:
+/// what would be waited for.
+pub fn judge_file(pid: u32, file: BorrowedFd<'_>) -> Result<(), String> {
+    let own = nix::unistd::geteuid().as_raw();
+    judged(pid, file, |mount, is_trusted| mount.may_be_read(is_trusted, own))
+}
+
+/// The root of a process, if paths below it may be walked: it is in a mount namespace of root's or of this user's, in which no other user can mount.
+#[must_use]
+pub fn trusted_root(pid: u32) -> Option<OwnedFd> {
+    let root = open_root(pid)?;
+    judged(pid, root.as_fd(), |mount, is_trusted| {
+        mount.may_be_walked(is_trusted)?;
+        if is_trusted { Ok(()) } else { Err(String::new()) }
+    })
+    .ok()?;
+    // Its mount may be in this process's list, and it elsewhere since.
+    is_mount_namespace_trusted(pid).then_some(root)
 }
 
 /// Of linux/nsfs.h: the user namespace that owns a namespace, and the user who made that.
@@ -120,7 +160,7 @@ const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
 
 /// Whether root or the user of this process made the mount namespace of a process, and paths in it may be walked. An error is no.
 #[must_use]
-pub fn is_mount_namespace_trusted(pid: u32) -> bool {
+fn is_mount_namespace_trusted(pid: u32) -> bool {
     let Ok(mounts) = File::open(format!("/proc/{pid}/ns/mnt")) else { return false };
     // SAFETY: it takes no pointer, and returns a descriptor or -1.
     let users = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
@@ -136,21 +176,31 @@ pub fn is_mount_namespace_trusted(pid: u32) -> bool {
     known && (owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
 
-/// Opens the `/dev/shm` that a process sees, if it is a tmpfs. This can wait for ever: see above. `Ok(None)`: the process is gone, or
-/// has no such directory.
+/// Nothing is asked of the file system.
+const PATH: OFlag = OFlag::O_PATH.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+fn open_root(pid: u32) -> Option<OwnedFd> {
+    nix::fcntl::open(&PathBuf::from(format!("/proc/{pid}/root")), PATH, Mode::empty()).ok()
+}
+
+/// Opens the `/dev/shm` that a process sees, if it is a tmpfs. A server of root's that is dead can make this wait for ever: see above. `Ok(None)`: the process is gone, or
+/// has no such directory. `Err`: what is in the way.
 pub(crate) fn open_shm(pid: u32) -> Result<Option<(OwnedFd, FileStat)>, String> {
-    let Ok(list) = File::open(format!("/proc/{pid}/mountinfo")) else { return Ok(None) };
-    judge(BufReader::new(list.take(LIST_BYTES_MAX)), is_mount_namespace_trusted(pid))?;
-    // O_PATH: nothing is asked of the file system.
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let Ok(root) = nix::fcntl::open(&PathBuf::from(format!("/proc/{pid}/root")), flags, Mode::empty()) else {
-        return Ok(None);
-    };
-    // No links: they could lead to mounts that were not judged.
+    let Some(mut place) = open_root(pid) else { return Ok(None) };
+    // No links: they could lead to what was not judged.
     let inside = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
-    let Ok(place) = openat2(&root, "dev/shm", OpenHow::new().flags(flags).resolve(inside)) else {
-        return Ok(None);
-    };
+    for name in ["dev", "shm"] {
+        judged(pid, place.as_fd(), |mount, is_trusted| mount.may_be_walked(is_trusted))?;
+        let Ok(next) = openat2(&place, name, OpenHow::new().flags(PATH).resolve(inside)) else {
+            return Ok(None);
+        };
+        place = next;
+    }
+    judged(pid, place.as_fd(), |mount, _| match mount.kind {
+        "tmpfs" | "devtmpfs" => Ok(()),
+        kind if mount.point == "/dev/shm" => Err(format!("/dev/shm is a {kind}, not a tmpfs")),
+        kind => Err(format!("/dev/shm is in a {kind}, not a tmpfs")),
+    })?;
     if !fstatfs(&place).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC) {
         return Ok(None);
     }
@@ -197,30 +247,23 @@ mod tests {
     use super::*;
     use std::fs;
 
+    fn mount(text: &str) -> Mount<'_> {
+        Mount::parse(text).unwrap().1
+    }
+
     #[test]
     fn only_ways_without_a_server_are_gone() {
-        let judged_in = |is_trusted: bool, lines: &[&str]| {
-            let line = |text: &&str| {
-                let (point, kind) = text.split_once(' ').unwrap();
-                format!("36 35 98:0 / {point} rw,relatime master:1 - {kind} none rw\n")
-            };
-            judge(lines.iter().map(line).collect::<String>().as_bytes(), is_trusted)
+        let may = |is_trusted: bool, kind: &str| {
+            let line = format!("36 35 98:0 / /dev rw,relatime master:1 - {kind} none rw");
+            mount(&line).may_be_walked(is_trusted).is_ok()
         };
-        let judged = |lines: &[&str]| judged_in(true, lines);
-        assert_eq!(judged_in(false, &["/ ext4", "/dev tmpfs", "/home overlay"]), Ok(()));
-        assert!(judged_in(false, &["/ overlay", "/dev tmpfs", "/dev/shm tmpfs"]).is_err());
-        assert_eq!(judged(&["/ ext4", "/dev devtmpfs", "/dev/shm tmpfs", "/home fuse.sshfs"]), Ok(()));
-        assert_eq!(judged(&["/ overlay", "/dev tmpfs"]), Ok(()));
-        for bad in [
-            &["/ fuse.fuse-overlayfs", "/dev/shm tmpfs"][..],
-            &["/ ext4", "/dev nfs4", "/dev/shm tmpfs"],
-            &["/ ext4", "/dev/shm fuse"],
-            &["/ ext4", "/dev/shm tmpfs", "/dev/shm fuse.evil"],
-            &["/ ext4", "/dev/shm fuse.evil", "/dev/shm tmpfs"],
-            &["/ ext4", "/dev/shm ramfs"],
-        ] {
-            assert!(judged(bad).is_err(), "{bad:?}");
+        for kind in ["ext4", "tmpfs", "devtmpfs", "btrfs"] {
+            assert!(may(false, kind) && may(true, kind), "{kind}");
         }
+        for kind in ["fuse", "fuse.evil", "nfs4", "9p", "autofs"] {
+            assert!(!may(false, kind) && !may(true, kind), "{kind}");
+        }
+        assert!(may(true, "overlay") && !may(false, "overlay"));
     }
 
     #[test]
@@ -229,22 +272,95 @@ mod tests {
                     30 22 0:40 / /home/a rw - fuse.sshfs a rw,user_id=1000,group_id=1000\n\
                     31 22 0:41 / /mnt rw shared:1 - fuse.gluster b rw,user_id=0,group_id=0\n\
                     32 22 0:42 / / rw - overlay none rw,lowerdir=x\n33 22 0:43 / /srv rw - nfs4 c:/ rw\n";
-        let judged = |device, is_trusted, own| judge_device(list.as_bytes(), device, is_trusted, own).is_ok();
-        for (device, is_trusted, own, wanted) in [
-            ((254, 0), false, 0, true),
-            ((0, 40), true, 0, false),
-            ((0, 40), true, 1000, true),
-            ((0, 41), true, 0, true),
+        let may = |id, is_trusted, own| {
+            mount(&line_of(list.as_bytes(), id).unwrap()).may_be_read(is_trusted, own).is_ok()
+        };
+        for (id, is_trusted, own, wanted) in [
+            (22, false, 0, true),
+            (30, true, 0, false),
+            (30, true, 1000, true),
+            (31, true, 0, true),
             // Root of a namespace is 0 in its own list, too.
-            ((0, 41), false, 0, false),
-            ((0, 42), true, 0, true),
-            ((0, 42), false, 0, false),
-            ((0, 43), false, 0, true),
-            // Below an overlay of an old kernel's; taken out of the list.
-            ((8, 1), false, 0, true),
-            ((0, 99), true, 0, false),
+            (31, false, 0, false),
+            (32, true, 0, true),
+            (32, false, 0, false),
+            (33, false, 0, true),
         ] {
-            assert_eq!(judged(device, is_trusted, own), wanted, "{device:?} {is_trusted} {own}");
+            assert_eq!(may(id, is_trusted, own), wanted, "{id} {is_trusted} {own}");
+        }
+        assert_eq!(line_of(list.as_bytes(), 99), None, "taken out of the list");
+    }
+
+    #[test]
+    fn what_is_open_is_judged_by_the_mount_that_it_is_on() {
+        let pid = std::process::id();
+        let kind = |path: &str| {
+            let mut found = String::new();
+            let file = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).unwrap();
+            judged(pid, file.as_fd(), |mount, _| {
+                mount.kind.clone_into(&mut found);
+                Ok(())
+            })
+            .map(|()| found)
+        };
+        assert_eq!((kind("/proc/self/stat"), kind("/dev/shm")), (Ok("proc".into()), Ok("tmpfs".into())));
+        // A pipe is on a mount that no list has.
+        let (pipe, _other) = nix::unistd::pipe().unwrap();
+        assert!(judge_file(pid, pipe.as_fd()).is_err());
+    }
+
+    /// What a process of another user's sees that has gone through this in namespaces of its own, and then runs sleep(1).
+    fn shm_after(steps: &str) -> Result<bool, String> {
+        let place = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(place.path(), Some(65534), Some(65534)).unwrap();
+        let user = [
+            "--reuid",
+            "65534",
+            "--regid",
+            "65534",
+            "--clear-groups",
+            "unshare",
+            "-r",
+            "-m",
+            "sh",
+            "-ec",
+            steps,
+        ];
+        let mut command = std::process::Command::new("setpriv");
+        let mut child = command.args(user).current_dir(place.path()).spawn().unwrap();
+        let name = format!("/proc/{}/comm", child.id());
+        while fs::read_to_string(&name).unwrap_or_default() != "sleep\n" {
+            assert_eq!(child.try_wait().unwrap(), None, "{steps}");
+        }
+        let found = open_shm(child.id()).map(|found| found.is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        found
+    }
+
+    // NEEDS: host
+    #[test]
+    fn root_no_directory_in_an_overlay_of_another_users_is_walked() {
+        if !nix::unistd::geteuid().is_root() {
+            println!(
+                "SKIP: mounts::tests::root_no_directory_in_an_overlay_of_another_users_is_walked: needs root"
+            );
+            return;
+        }
+        // What sleep(1) needs is in the overlay, and in a directory of it.
+        let overlay = "mkdir all up; mount -t tmpfs none up; mkdir -p up/u/sub up/w
+            for root in up/u up/u/sub; do
+                for file in /bin/sleep $(ldd /bin/sleep | grep -o '/[^ ]*'); do
+                    mkdir -p $root${file%/*}; cp -L $file $root$file
+                done
+            done
+            mount -t overlay -o lowerdir=/usr/lib,upperdir=up/u,workdir=up/w,userxattr none all; ";
+        let shm = |root: &str| format!("mkdir -p {root}/dev/shm; mount -t tmpfs none {root}/dev/shm; ");
+        assert_eq!(shm_after("mount -t tmpfs none /dev/shm; exec sleep 60"), Ok(true));
+        for root in ["all", "all/sub"] {
+            // A root inside a mount is in no list.
+            let found = shm_after(&format!("{overlay}{}exec chroot {root} /bin/sleep 60", shm(root)));
+            assert!(found.as_ref().is_err_and(|why| !why.is_empty()), "{root}: {found:?}");
         }
     }
 

@@ -20,6 +20,7 @@ use maps::Mappings;
 use module::{Module, ModuleFile, ModuleId};
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
 use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
@@ -35,10 +36,27 @@ const PROCESSES_MAX: usize = 256;
 /// What of a process may be touched: a program can have its files where its user's server answers, or does not.
 #[derive(Clone, Copy, Debug)]
 pub struct Caution {
-    /// Whether a file that it has mapped from a device (its two numbers) may be read; `Err`: what that could wait for.
-    pub file: fn(u32, (u32, u32)) -> Result<(), String>,
-    /// Whether paths below its root may be walked.
-    pub root: fn(u32) -> bool,
+    /// Whether a file that it has mapped may be read, which was opened so that nothing was asked of its file system yet; `Err`: what that could wait for.
+    pub file: fn(u32, BorrowedFd<'_>) -> Result<(), String>,
+    /// Its root, if paths below that may be walked.
+    pub root: fn(u32) -> Option<OwnedFd>,
+}
+
+impl Caution {
+    /// A path of the root that stays what it is when the process has another.
+    fn root_of(&self, pid: Pid) -> Option<Root> {
+        (self.root)(pid.0).map(Root)
+    }
+}
+
+/// A process's root, open.
+#[derive(Debug)]
+struct Root(OwnedFd);
+
+impl Root {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
 }
 
 /// Makes stacks from copies. What it has read of files is kept for the next one.
@@ -46,7 +64,10 @@ pub struct Caution {
 pub struct Unwinder {
     caution: Caution,
     budget: Budget,
-    modules: HashMap<ModuleId, Result<Rc<Module>, String>>,
+    /// By the user of the process that showed them: it can show another file than its list of mappings says, and that is nobody else's then.
+    modules: HashMap<(Option<u32>, ModuleId), Result<Rc<Module>, String>>,
+    /// Whose stack is made.
+    user: Option<u32>,
     /// As they were read last: of a process that has ended since there are no others.
     mappings: HashMap<Pid, Rc<Mappings>>,
 }
@@ -55,7 +76,13 @@ impl Unwinder {
     /// Knows nothing yet.
     #[must_use]
     pub fn new(caution: Caution) -> Unwinder {
-        Unwinder { caution, budget: Budget::default(), modules: HashMap::new(), mappings: HashMap::new() }
+        Unwinder {
+            caution,
+            budget: Budget::default(),
+            modules: HashMap::new(),
+            user: None,
+            mappings: HashMap::new(),
+        }
     }
 
     /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
@@ -82,6 +109,7 @@ impl Unwinder {
         copy: &StackCopy,
     ) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
         let user = user_of(copy.pid);
+        self.user = user;
         let begun = Instant::now();
         if let Some(user) = user.filter(|user| !self.budget.allows(*user, begun)) {
             let why = format!("stacks of user {user} have taken a tenth of the time already");
@@ -132,18 +160,12 @@ impl Unwinder {
     fn place(&mut self, mappings: &Mappings, pid: Pid, address: u64) -> Place {
         let Some(mapping) = mappings.find(address) else { return Place::Nothing };
         let Some(id) = mapping.module_id() else { return Place::NoFile };
+        let id = (self.user, id);
         if self.modules.len() >= MODULES_MAX && !self.modules.contains_key(&id) {
             self.modules.clear();
         }
-        let Caution { file: judge, root } = self.caution;
-        let may_be_read = || match mapping.device() {
-            Some(device) if !mapping.is_vdso() => {
-                judge(pid.0, device).map_err(|why| format!("{}: {why}", mapping.path()))
-            }
-            _ => Ok(()),
-        };
-        let root = || root(pid.0).then(|| root_of(pid));
-        let open = || may_be_read().and_then(|()| Module::open(pid, mapping, root().as_deref())).map(Rc::new);
+        let caution = self.caution;
+        let open = || Module::open(pid, mapping, caution).map(Rc::new);
         let module = self.modules.entry(id).or_insert_with(open);
         match module {
             Ok(module) => match module.address_of(mapping.file_offset(address)) {
@@ -167,8 +189,8 @@ impl Unwinder {
         };
         match self.place(mappings, pid, frame.looked_up) {
             Place::File { module, offset, path } => {
-                let root = (self.caution.root)(pid.0).then(|| root_of(pid));
-                named.functions = module.names(root.as_deref(), offset);
+                let root = self.caution.root_of(pid);
+                named.functions = module.names(root.as_ref().map(Root::path).as_deref(), offset);
                 named.build_id = module.build_id().map(str::to_owned);
                 named.offset = Some(offset + (frame.address - frame.looked_up));
                 named.module = Some(path);
@@ -202,10 +224,6 @@ pub fn unwind_in(file: &[u8], copy: &StackCopy) -> Result<TaskStack, String> {
     });
     let user = user.collect();
     Ok(TaskStack { tid: copy.tid, pid: copy.pid, comm: copy.comm, kernel: Vec::new(), user, incomplete })
-}
-
-fn root_of(pid: Pid) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root"))
 }
 
 #[cfg(test)]
@@ -242,7 +260,7 @@ mod tests {
         sleep.args(["--reuid", "65534", "--clear-groups", "sleep", "60"]).stdin(Stdio::null());
         let mut child = sleep.spawn().expect("util-linux is there");
         while user_of(Pid(child.id())) != Some(65534) {}
-        let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| true });
+        let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| None });
         let given_up = |stack: &TaskStack| {
             stack.incomplete.as_ref().is_some_and(|why| why.words().contains("user 65534"))
         };

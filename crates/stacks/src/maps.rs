@@ -100,13 +100,6 @@ impl Mapping {
         is_file.then(|| ModuleId { device: self.device.clone(), inode: self.inode, path: self.path.clone() })
     }
 
-    /// Numbers of the device that its file is on.
-    pub fn device(&self) -> Option<(u32, u32)> {
-        let (major, minor) = self.device.split_once(':')?;
-        let hex = |text: &str| u32::from_str_radix(text, 16).ok();
-        Some((hex(major)?, hex(minor)?))
-    }
-
     /// The kernel's own code for programs.
     pub fn is_vdso(&self) -> bool {
         self.path == "[vdso]"
@@ -140,7 +133,6 @@ bad line
         let mappings = Mappings::parse(MAPS);
         let cat = mappings.find(0x55d0_c0a0_2010).expect("is mapped");
         assert_eq!((cat.path(), cat.file_offset(0x55d0_c0a0_2010)), ("/usr/bin/with space", 0x2010));
-        assert_eq!(cat.device(), Some((254, 0)));
         assert_eq!(cat.range_name(), "55d0c0a02000-55d0c0a07000");
         assert_eq!(mappings.find(0x55d0_c0a0_7000), None, "the end is outside");
         assert_eq!(mappings.find(0x55d0_c0a0_0000), None, "cannot be executed");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A file that is mapped: its unwind information, and what is needed to name its places later.
 
+use crate::Caution;
 use crate::maps::Mapping;
 use crate::names::{Names, is_trusted};
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, ParsedEhFrameHdr};
@@ -10,6 +11,7 @@ use rtscope_event::{Function, Pid};
 use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -69,19 +71,22 @@ pub enum ModuleFile {
 
 impl ModuleFile {
     /// What is mapped there: the very file, by the kernel's link to it, so also one that was removed, or one in a container; where that is not allowed, by
-    /// its name below the process's `root`.
-    fn open(pid: Pid, mapping: &Mapping, root: Option<&Path>) -> Result<ModuleFile, String> {
+    /// its name below the process's root. A program can map another file there at any time, so what is judged is what is open, and not what the list says.
+    fn open(pid: Pid, mapping: &Mapping, caution: Caution) -> Result<ModuleFile, String> {
         if mapping.is_vdso() {
             let file = |bytes| ModuleFile::Bytes { bytes, is_trusted: true };
             return vdso().map(file).map_err(|error| format!("[vdso]: {error}"));
         }
+        let named = |why| format!("{}: {why}", mapping.path());
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapping.range_name()));
-        let named = |error| match root {
-            Some(root) => open_regular(&root.join(mapping.path().trim_start_matches('/'))),
+        let below_root = |error| match caution.root_of(pid) {
+            Some(root) => open_path(&root.path().join(mapping.path().trim_start_matches('/'))),
             None => Err(error),
         };
-        let file = open_regular(&link).or_else(named);
-        file.map(ModuleFile::File).map_err(|error| format!("{}: {error}", mapping.path()))
+        let place = open_path(&link).or_else(below_root).map_err(|error| named(error.to_string()))?;
+        (caution.file)(pid.0, place.as_fd()).map_err(named)?;
+        let file = open_regular(&PathBuf::from(format!("/proc/self/fd/{}", place.as_raw_fd())));
+        file.map(ModuleFile::File).map_err(|error| named(error.to_string()))
     }
 
     fn is_trusted(&self) -> bool {
@@ -103,6 +108,11 @@ impl ModuleFile {
 pub trait ReadSeek: Read + Seek {}
 
 impl<T: Read + Seek> ReadSeek for T {}
+
+/// Without asking the file system anything.
+fn open_path(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)
+}
 
 /// A file whose opening has no effect, and which can be read.
 pub fn open_regular(path: &Path) -> io::Result<File> {
@@ -130,8 +140,8 @@ fn vdso() -> io::Result<Vec<u8>> {
 
 impl Module {
     /// Reads what a mapping's file says about unwinding, or says why not.
-    pub fn open(pid: Pid, mapping: &Mapping, root: Option<&Path>) -> Result<Module, String> {
-        let file = ModuleFile::open(pid, mapping, root)?;
+    pub fn open(pid: Pid, mapping: &Mapping, caution: Caution) -> Result<Module, String> {
+        let file = ModuleFile::open(pid, mapping, caution)?;
         Module::read(file).map_err(|why| format!("{}: {why}", mapping.path()))
     }
 

@@ -35,10 +35,7 @@ impl Stacks {
         let copies = ebpf.stack_copies(config)?;
         Ok(copies.map(|copies| Stacks {
             copies,
-            unwinder: Unwinder::new(Caution {
-                file: mounts::judge_file,
-                root: mounts::is_mount_namespace_trusted,
-            }),
+            unwinder: Unwinder::new(Caution { file: mounts::judge_file, root: mounts::trusted_root }),
             ready: BTreeMap::new(),
             given_up: 0,
             remembered: None,
