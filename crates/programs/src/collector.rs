@@ -11,17 +11,17 @@ mod report;
 mod shared;
 mod sink;
 mod sleep;
+mod snapshot;
 mod user;
 
 use crate::Error;
 use crate::budget::{
-    Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, SNAPSHOT_BYTES_MAX, rest_after,
+    Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after,
 };
 use crate::directory::UserDirectory;
 use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;
-use crate::provider::ProviderInfo;
-use crate::ring::{Pieces, Ring, RingInfo};
+use crate::ring::Ring;
 use crate::session::{ServedDirectory, Settings, SharedSession};
 pub use arrivals::{NewEvent, NewEvents};
 use process::Process;
@@ -29,6 +29,7 @@ pub use report::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTo
 use rtscope_event::exact;
 pub use sink::{DiscardingSink, Looks, Sink};
 use sleep::Sleep;
+pub use snapshot::{Askers, Snapshot, SnapshotSpace};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -499,51 +500,6 @@ impl Programs {
         let past = self.past.iter().map(ProcessReport::lost).chain([self.past().lost()]);
         processes.map(Process::lost).chain(past).fold(0, u64::saturating_add)
     }
-
-    /// For flight recorders: whether an event that matches one of these patterns has come since the last time, and whether records were overwritten
-    /// before they were looked at. The first time only finds what there is already.
-    /// `wants`: whether a thread's events count.
-    pub fn has_come(&mut self, patterns: &[String], wants: &dyn Fn(&RingInfo) -> bool) -> (bool, bool) {
-        let_bus_errors_through();
-        let is_new = std::mem::replace(&mut self.has_looked, true);
-        let users = self.users.values_mut().filter(|user| user.served.is_some());
-        let found = users
-            .flat_map(|user| user.processes.values_mut())
-            .map(|process| process.has_come(patterns, wants, is_new));
-        found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
-    }
-
-    /// The newest records of all rings; for flight recorders. Each user's have a limit.
-    pub fn snapshot(&mut self) -> Snapshot {
-        let_bus_errors_through();
-        let mut snapshot = Snapshot::default();
-        let mut space: BTreeMap<u32, u64> = BTreeMap::new();
-        for user in self.users.values().filter(|user| user.served.is_some()) {
-            let space = space.entry(user.account).or_insert(SNAPSHOT_BYTES_MAX);
-            let mut is_complete = true;
-            for process in user.processes.values() {
-                is_complete &= process.snapshot(&mut snapshot, space);
-            }
-            if !is_complete {
-                self.refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
-            }
-        }
-        snapshot.refusals = self.refusals.list();
-        let past = self.past();
-        let lost =
-            past.lost_no_buffer.saturating_add(past.lost_too_large).saturating_add(past.lost_without_file);
-        snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
-        snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
-        snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);
-        snapshot
-    }
-
-    /// For flight recorders: drops threads and processes that ended longer ago than any snapshot reaches back.
-    pub fn forget_ended(&mut self, before: Duration) {
-        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
-            user.forget_ended(&self.look, before);
-        }
-    }
 }
 
 impl Drop for Programs {
@@ -553,21 +509,4 @@ impl Drop for Programs {
             let _ = self.switch_off(&mut DiscardingSink);
         }
     }
-}
-
-/// The content of all rings at one moment.
-#[derive(Clone, Debug, Default)]
-pub struct Snapshot {
-    /// The providers that describe the events.
-    pub providers: Vec<ProviderInfo>,
-    /// The rings: their descriptions, and what they held.
-    pub rings: Vec<(RingInfo, Pieces)>,
-    /// What was left out of users, and why.
-    pub refusals: Vec<Refusal>,
-    /// Events that no ring could take since the recording began.
-    pub lost_outside: u64,
-    /// Programs that could have no files since the recording began: how many events they lost nobody knows.
-    pub untraced: u64,
-    /// Programs that were dropped because of one of their files: the same.
-    pub dropped: u64,
 }

@@ -11,12 +11,12 @@ use rtscope_event::{LateResponse, Loss, LossCause, MonotonicNs};
 use rtscope_flight::monotonic_now;
 use rtscope_programs::clock::{Pair, RATE_NS};
 use rtscope_programs::clock_watch::{ClockReport, ClockWatch};
-use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs, Snapshot};
+use rtscope_programs::collector::{Askers, DiscardingSink, ProcessReport, Programs, Snapshot, SnapshotSpace};
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
 use rtscope_store::user::{UserEnd, UserFilter, UserSession, UserSummary, write_snapshot};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,13 +44,11 @@ pub struct ProgramFlight {
 #[derive(Debug)]
 struct SharedState {
     stop: AtomicBool,
-    /// Events that ask for a snapshot: patterns of theirs, and whether one has come.
+    /// Events that ask for a snapshot: patterns of theirs, and who has recorded one since that was last asked.
     triggers: Vec<String>,
     /// Whose events count for them.
     filter: UserFilter,
-    is_triggered: AtomicBool,
-    /// Records were overwritten before they were looked at.
-    has_missed: AtomicBool,
+    askers: Mutex<Askers>,
     state: Mutex<RecordingState>,
 }
 
@@ -78,6 +76,10 @@ pub struct UserPart {
 impl SharedState {
     fn state(&self) -> MutexGuard<'_, RecordingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn askers(&self) -> MutexGuard<'_, Askers> {
+        self.askers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,8 +117,7 @@ impl ProgramFlight {
             stop: AtomicBool::new(false),
             triggers,
             filter: filter.clone(),
-            is_triggered: AtomicBool::new(false),
-            has_missed: AtomicBool::new(false),
+            askers: Mutex::default(),
             state: Mutex::new(state),
         });
         let theirs = Arc::clone(&shared);
@@ -128,16 +129,14 @@ impl ProgramFlight {
         Ok(ProgramFlight { shared, thread: Some(thread), session, filter, begun })
     }
 
-    /// Whether an event that asks for a snapshot has come since the last call.
-    pub fn was_triggered(&self) -> bool {
-        // ORDER: relaxed; a flag that stands for itself. What the rings hold is read afterwards, with acquire.
-        self.shared.is_triggered.swap(false, Ordering::Relaxed)
+    /// Users whose programs have recorded an event that asks for a snapshot since the last call.
+    pub fn asking(&self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.shared.askers().asking)
     }
 
-    /// Whether such an event may have been overwritten before it was seen.
-    pub fn has_missed(&self) -> bool {
-        // ORDER: relaxed; as above.
-        self.shared.has_missed.load(Ordering::Relaxed)
+    /// Users of whose programs such an event may have been overwritten before it was seen.
+    pub fn missed(&self) -> BTreeSet<u32> {
+        self.shared.askers().missed.clone()
     }
 
     /// How many programs there are.
@@ -192,8 +191,8 @@ impl ProgramFlight {
         (counts, losses)
     }
 
-    /// What the rings hold.
-    pub fn freeze(&self, from: MonotonicNs, until: MonotonicNs) -> UserPart {
+    /// What the rings hold, as far as there is space for it.
+    pub fn freeze(&self, (from, until): (MonotonicNs, MonotonicNs), space: SnapshotSpace) -> UserPart {
         // Rings may hold what is older than this recorder: the rate for that needs pairs that are not too close.
         sleep(Duration::from_nanos(RATE_NS).saturating_sub(self.begun.elapsed()));
         let mut state = self.shared.state();
@@ -202,7 +201,7 @@ impl ProgramFlight {
         let pair = state.clock.pair();
         state.pairs.push_back(pair);
         let (pairs, clock) = (state.pairs.iter().copied().collect(), state.clock.report());
-        let (session, snapshot) = (self.session.clone(), state.programs.snapshot());
+        let (session, snapshot) = (self.session.clone(), state.programs.snapshot(space));
         UserPart { session, filter: self.filter.clone(), snapshot, pairs, clock, from, until }
     }
 }
@@ -236,12 +235,10 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
             let _ = state.programs.poll(&mut DiscardingSink);
             state.programs.forget_ended(reach);
             if !shared.triggers.is_empty() {
-                let (has_come, has_missed) =
-                    state.programs.has_come(&shared.triggers, &|ring| shared.filter.wants(ring));
-                // ORDER: relaxed; as in was_triggered().
-                shared.is_triggered.fetch_or(has_come, Ordering::Relaxed);
-                // ORDER: relaxed; as above.
-                shared.has_missed.fetch_or(has_missed, Ordering::Relaxed);
+                let found = state.programs.askers(&shared.triggers, &|ring| shared.filter.wants(ring));
+                let mut askers = shared.askers();
+                askers.asking.extend(found.asking);
+                askers.missed.extend(found.missed);
             }
             state.look_for_intervals(false);
             let pair = state.clock.pair();

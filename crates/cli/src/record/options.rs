@@ -131,9 +131,13 @@ pub struct RecordOptions {
     /// may be repeated
     #[arg(long, value_name = "WHAT", requires = "flight_recorder")]
     pub snapshot_on: Vec<String>,
-    /// Save at most this many traces because of --snapshot-on; 0: any number. Whoever asks gets his nevertheless
+    /// Save at most this many traces because of --snapshot-on; 0: any number. Programs of another user than your own get at
+    /// most half of those that others leave, so that nobody uses up all. Whoever asks gets his nevertheless
     #[arg(long, value_name = "N", requires = "snapshot_on", default_value_t = SNAPSHOTS)]
     pub snapshots: u32,
+    /// The same for what they take on the disk (10G) [default: half of what the disk has left at the start]
+    #[arg(long, value_name = "SIZE", requires = "snapshot_on")]
+    pub snapshots_size: Option<DiskBytes>,
     /// Where the trace goes: a directory that does not exist yet
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
     pub output: Option<PathBuf>,
@@ -227,6 +231,7 @@ impl RecordOptions {
             fifo: self.fifo,
             snapshot_on: snapshot_on.collect::<Result<_, Failure>>()?,
             snapshots: self.snapshots,
+            snapshots_bytes: self.snapshots_size.map(|size| size.0),
             ring: self.max_size.map(|max_size| RingSettings {
                 max_bytes: max_size.0,
                 max_files: self.max_files.unwrap_or(RING_FILES),

@@ -4,25 +4,26 @@
 
 use super::programs::settings as collector_settings;
 use super::settings::{Context, ProgramsSettings, RecordSettings, SnapshotCause};
+use super::snapshots::{SnapshotBudget, own_users};
 use super::{RecordedTrace, finish, held, placement};
 use crate::command::{Child, complain};
 use crate::kernel_flight::{KernelFlight, KernelPart};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
 use rtscope_ctf::StagedDir;
-use rtscope_event::{MonotonicNs, counted};
+use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
+use rtscope_programs::collector::SnapshotSpace;
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::requests::SnapshotRequests;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Between polls of signals, COMMAND and the clock.
 const TICK: Duration = Duration::from_millis(10);
-/// Between two snapshots that an event asks for. What asks meanwhile has its snapshot then.
-const BETWEEN_NS: u64 = 1_000_000_000;
 /// Threads that ended longer ago are forgotten; rings of those that run hold what they hold.
 const REACH_NS: u64 = 60_000_000_000;
 
@@ -58,8 +59,7 @@ pub fn run(
     }
     let until = settings.duration_ns.map(|duration| monotonic_now().0.saturating_add(duration));
     let mut number = 1;
-    let mut automatic =
-        Automatic { left: (settings.snapshots != 0).then_some(settings.snapshots), ..Automatic::default() };
+    let mut budget = SnapshotBudget::new(settings.snapshots, snapshots_bytes(settings, &place), own_users());
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
@@ -67,21 +67,22 @@ pub fn run(
             observer.command_ended(end);
         }
         let asking = requests.received();
-        let is_due = automatic.is_due(flight.asks(), monotonic_now());
         // ORDER: relaxed; a flag that stands for itself.
-        if asked.swap(false, Ordering::Relaxed) || last || is_due || !asking.is_empty() {
-            let saved = flight.save(&target.join(number.to_string()), observer);
+        let is_asked = asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty();
+        let due = budget.due(&flight.asking(), monotonic_now());
+        if is_asked || !due.is_empty() {
+            // Who runs a command for it has the whole of it, and that is nobody's share.
+            let space = if is_asked { SnapshotSpace::default() } else { budget.space(&due) };
+            let saved = flight.save(&target.join(number.to_string()), space, observer);
             let answer = match &saved {
-                Ok(()) => Ok(place.join(number.to_string())),
+                Ok(_) => Ok(place.join(number.to_string())),
                 Err(failure) => Err(failure.to_string()),
             };
             asking.into_iter().for_each(|request| request.answer(&answer));
             number += 1;
-            if is_due && automatic.left == Some(0) {
-                let saved = counted(settings.snapshots, "trace was", "traces were");
-                observer.note(&format!(
-                    "{saved} saved because of --snapshot-on, and no more will be (--snapshots); rtscope snapshot saves one still"
-                ));
+            if !is_asked {
+                budget.saved(&due, *saved.as_ref().unwrap_or(&0));
+                budget.news().iter().for_each(|news| observer.note(news));
             }
             if last {
                 break saved;
@@ -94,8 +95,11 @@ pub fn run(
         placement.follow(monotonic_now(), || None);
         std::thread::sleep(TICK);
     };
-    if flight.programs.as_ref().is_some_and(ProgramFlight::has_missed) {
-        observer.note("an event of --snapshot-on may have been overwritten before it was seen; a larger --user-buffer prevents that");
+    budget.refused().iter().for_each(|refused| observer.note(refused));
+    for user in flight.programs.iter().flat_map(ProgramFlight::missed) {
+        observer.note(&format!(
+            "an event of --snapshot-on of a program of user {user} may have been overwritten before it was seen; a larger --user-buffer prevents that"
+        ));
     }
     if let Some(child) = &mut child {
         child.terminate();
@@ -104,26 +108,14 @@ pub fn run(
     complain(child.as_mut(), observer)
 }
 
-/// Snapshots that nobody runs a command for: at most one in [`BETWEEN_NS`], or a disk would be full of them.
-#[derive(Default)]
-struct Automatic {
-    is_pending: bool,
-    last: Option<MonotonicNs>,
-    /// How many may still be saved; `None`: any number. Who asks may be any program, for ever.
-    left: Option<u32>,
-}
-
-impl Automatic {
-    fn is_due(&mut self, is_asked: bool, now: MonotonicNs) -> bool {
-        self.is_pending |= is_asked;
-        let is_early = self.last.is_some_and(|last| now.since(last) < BETWEEN_NS);
-        if !self.is_pending || is_early || self.left == Some(0) {
-            return false;
-        }
-        (self.is_pending, self.last) = (false, Some(now));
-        self.left = self.left.map(|left| left - 1);
-        true
-    }
+/// What all traces that events ask for may take: half of what the disk has, where nothing else is said.
+fn snapshots_bytes(settings: &RecordSettings, place: &Path) -> u64 {
+    let free = || {
+        let disk = nix::sys::statvfs::statvfs(place).ok()?;
+        Some(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())) / 2)
+    };
+    // Of a disk whose size cannot be known nothing can be kept free.
+    settings.snapshots_bytes.or_else(free).unwrap_or(u64::MAX)
 }
 
 /// What records.
@@ -170,10 +162,11 @@ impl TracingSwitch {
 }
 
 impl Flight {
-    /// Whether something in the kernel or a program asks for a snapshot.
-    fn asks(&mut self) -> bool {
-        let programs = self.programs.as_ref().is_some_and(ProgramFlight::was_triggered);
-        self.tracing.as_mut().is_some_and(TracingSwitch::was_switched_off) | programs
+    /// Whose programs ask for a snapshot. What asks in the kernel is this user's, who has to be root.
+    fn asking(&mut self) -> BTreeSet<u32> {
+        let programs = self.programs.as_ref().map(ProgramFlight::asking).unwrap_or_default();
+        let is_off = self.tracing.as_mut().is_some_and(TracingSwitch::was_switched_off);
+        programs.into_iter().chain(is_off.then(|| nix::unistd::geteuid().as_raw())).collect()
     }
 
     /// `command`: the number of COMMAND.
@@ -203,11 +196,16 @@ impl Flight {
         Ok(Flight { kernel, programs, tracing: tracing.transpose()?, started })
     }
 
-    /// All of it is copied before any of it is written.
-    fn save(&mut self, target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
+    /// All of it is copied before any of it is written. Returns its bytes.
+    fn save(
+        &mut self,
+        target: &Path,
+        space: SnapshotSpace,
+        observer: &dyn Observer,
+    ) -> Result<u64, Failure> {
         let kernel = self.kernel.as_mut().map(KernelFlight::freeze).transpose()?;
         let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
-        let programs = self.programs.as_ref().map(|programs| programs.freeze(self.started, until));
+        let programs = self.programs.as_ref().map(|programs| programs.freeze((self.started, until), space));
         let failed = |error: &dyn std::fmt::Display| Failure::doing("saving a snapshot", error);
         // Both traces get their names together, when they are whole.
         let staged = StagedDir::new(target).map_err(|error| failed(&error))?;
@@ -223,6 +221,7 @@ impl Flight {
             let target = &target.join(super::PROGRAMS);
             observer.recorded(&RecordedTrace::Programs { target, summary, recording_cpu_us: None });
         }
-        Ok(())
+        let bytes = [kernel.map(|summary| summary.bytes), programs.map(|summary| summary.bytes)];
+        Ok(bytes.into_iter().flatten().fold(0, u64::saturating_add))
     }
 }

@@ -21,6 +21,7 @@ pub(crate) mod recorder;
 mod request;
 mod ring;
 mod settings;
+mod snapshots;
 mod words;
 
 pub use finish::{is_abandoned, is_unfinished, recover};

@@ -34,6 +34,8 @@ pub struct RecordSettings {
     pub snapshot_on: Vec<SnapshotCause>,
     /// How many of them are saved; 0: any number.
     pub snapshots: u32,
+    /// Bytes that all of them may take on the disk; `None`: half of what it has.
+    pub snapshots_bytes: Option<u64>,
     /// Only the newest events are kept, in as much space; `None`: all are.
     pub ring: Option<RingSettings>,
 }
@@ -86,6 +88,7 @@ impl RecordSettings {
             fifo: None,
             snapshot_on: Vec::new(),
             snapshots: SNAPSHOTS,
+            snapshots_bytes: None,
             ring: None,
         }
     }

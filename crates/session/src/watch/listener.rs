@@ -29,6 +29,7 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
 use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, PairTable, RaisedLimits, interrupts};
+use rtscope_programs::collector::SnapshotSpace;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -492,7 +493,7 @@ impl Listener {
             Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
             None => None,
         };
-        let user = self.programs.as_ref().map(|programs| programs.freeze(trace.from, trace.until));
+        let user = self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), SnapshotSpace::default()));
         let hardware = self.take_units(snapshot.detected)?;
         self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
     }

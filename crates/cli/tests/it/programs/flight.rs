@@ -9,7 +9,7 @@ use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 // NEEDS: host
 #[test]
@@ -172,6 +172,75 @@ fn an_event_asks_a_flight_recorder_for_a_snapshot() {
     std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
     assert!(!rest.contains("overwritten before"), "{rest}");
     assert!(rest.contains("2 traces were saved because of --snapshot-on, and no more will be"), "{rest}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_program_that_asks_for_snapshots_for_ever_leaves_other_users_theirs() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let (recorder, mut said) =
+        flight_recorder(&fixture, &["--snapshot-on", "test:error", "--snapshots", "2"]);
+    let of_user = |user: &str, command: &[&str]| {
+        let mut all = Command::new("setpriv");
+        all.args(["--reuid", user, "--regid", user, "--clear-groups"]).args(command).arg(&program);
+        all.stdout(Stdio::null());
+        all
+    };
+    let _liar = KilledWithTest::start(&mut of_user(
+        "12345",
+        &["sh", "-c", "for n in $(seq 1000); do \"$0\" 100; done; sleep 60"],
+    ))
+    .expect("it can be started");
+    let saved = |number: &str| fixture.trace().join(number).join("ust/metadata").is_file();
+    wait_until("the liar's snapshot", || saved("1"));
+    // It asks on: a second later there would be the next one, and that was the last.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(!saved("2"), "half of them are for others");
+    let mut honest = of_user("12346", &[]).arg("100").spawn().expect("it can be started");
+    wait_until("the other user's snapshot", || saved("2"));
+    let mine = format!("vpid = {},", honest.id());
+    honest.wait().expect("it ends");
+    let lines = super::fixture::lines(&fixture.trace().join("2"));
+    assert!(lines.iter().any(|line| line.contains("test:error") && line.contains(&mine)), "{mine}");
+    interrupt(recorder);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
+    for told in [
+        "of the traces saved because of --snapshot-on (1), programs of user 12345 have asked for 1, which is their share (--snapshots)",
+        "2 traces were saved because of --snapshot-on, and no more will be (--snapshots)",
+        "programs of user 12345 asked for",
+    ] {
+        assert_eq!(rest.matches(told).count(), 1, "{told}: {rest}");
+    }
+    assert!(!rest.contains("user 12346"), "{rest}");
+}
+
+#[test]
+fn what_snapshots_of_events_take_is_limited() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let (recorder, mut said) =
+        flight_recorder(&fixture, &["--snapshot-on", "test:error", "--snapshots-size", "4K"]);
+    let run = || assert_eq!(emitted(&Command::new(&program).arg("100").output().expect("it is there")), 400);
+    run();
+    wait_until("the first snapshot", || fixture.trace().join("1/ust/metadata").is_file());
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    run();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(!fixture.trace().join("2").exists());
+    let output = interrupt(recorder);
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
+    assert!(rest.contains("1 trace was saved because of --snapshot-on, and no more will be (--snapshots-size)"), "{rest}");
+    assert!(rest.contains("asked for 1 more trace (one a second at most)"), "{rest}");
+    // The last one is no event's.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let accounts: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    assert_eq!(accounts.last().map(|last| last["events"].as_u64()), Some(Some(800)), "{text}");
 }
 
 /// Whose events are left out asks for nothing.

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Flight recorders: who asks for a snapshot, and what the rings hold at one moment.
+
+use super::{Programs, User};
+use crate::budget::{Cause, Refusal, SNAPSHOT_BYTES_MAX};
+use crate::memory::let_bus_errors_through;
+use crate::provider::ProviderInfo;
+use crate::ring::{Pieces, RingInfo};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// What a look for events that ask for a snapshot has found. Users are those on whose account the programs are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Askers {
+    /// Their programs have recorded such an event.
+    pub asking: BTreeSet<u32>,
+    /// Records of their programs were overwritten before they were looked at.
+    pub missed: BTreeSet<u32>,
+}
+
+/// How many bytes of users' rings a snapshot may hold. Nobody's rings take the space of somebody else's who is named here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSpace {
+    /// What these users' rings may take.
+    pub named: BTreeMap<u32, u64>,
+    /// What the rings of all others may take, of which each user gets half of what those before him have left.
+    pub others: u64,
+}
+
+impl Default for SnapshotSpace {
+    /// As much for each user as a snapshot ever has.
+    fn default() -> SnapshotSpace {
+        SnapshotSpace { named: BTreeMap::new(), others: u64::MAX }
+    }
+}
+
+impl SnapshotSpace {
+    /// What one more user's rings may take. Those of others have this much less then.
+    fn take(&mut self, user: u32) -> u64 {
+        let most = self.named.get(&user).copied().unwrap_or_else(|| {
+            let half = self.others.div_ceil(2).min(SNAPSHOT_BYTES_MAX);
+            self.others -= half;
+            half
+        });
+        most.min(SNAPSHOT_BYTES_MAX)
+    }
+}
+
+/// The content of all rings at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The providers that describe the events.
+    pub providers: Vec<ProviderInfo>,
+    /// The rings: their descriptions, and what they held.
+    pub rings: Vec<(RingInfo, Pieces)>,
+    /// What was left out of users, and why.
+    pub refusals: Vec<Refusal>,
+    /// Events that no ring could take since the recording began.
+    pub lost_outside: u64,
+    /// Programs that could have no files since the recording began: how many events they lost nobody knows.
+    pub untraced: u64,
+    /// Programs that were dropped because of one of their files: the same.
+    pub dropped: u64,
+}
+
+impl Programs {
+    fn served(&mut self) -> impl Iterator<Item = &mut User> {
+        self.users.values_mut().filter(|user| user.served.is_some())
+    }
+
+    /// Whose programs have recorded an event that matches one of these patterns since the last time, and of whose records some were overwritten
+    /// before they were looked at. The first time only finds what there is already. `wants`: whether a thread's events count.
+    pub fn askers(&mut self, patterns: &[String], wants: &dyn Fn(&RingInfo) -> bool) -> Askers {
+        let_bus_errors_through();
+        let is_new = std::mem::replace(&mut self.has_looked, true);
+        let mut found = Askers::default();
+        for user in self.served() {
+            let account = user.account;
+            for process in user.processes.values_mut() {
+                let (has_come, has_missed) = process.has_come(patterns, wants, is_new);
+                found.asking.extend(has_come.then_some(account));
+                found.missed.extend(has_missed.then_some(account));
+            }
+        }
+        found
+    }
+
+    /// The newest records of all rings. Each user's have a limit.
+    pub fn snapshot(&mut self, mut space: SnapshotSpace) -> Snapshot {
+        let_bus_errors_through();
+        let mut snapshot = Snapshot::default();
+        let mut left: BTreeMap<u32, u64> = BTreeMap::new();
+        // What there is no space for now is missing in this one only.
+        let mut refusals = self.refusals.clone();
+        for user in self.users.values().filter(|user| user.served.is_some()) {
+            let left = left.entry(user.account).or_insert_with(|| space.take(user.account));
+            let mut is_complete = true;
+            for process in user.processes.values() {
+                is_complete &= process.snapshot(&mut snapshot, left);
+            }
+            if !is_complete {
+                refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
+            }
+        }
+        snapshot.refusals = refusals.list();
+        let past = self.past();
+        let lost =
+            past.lost_no_buffer.saturating_add(past.lost_too_large).saturating_add(past.lost_without_file);
+        snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
+        snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
+        snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);
+        snapshot
+    }
+
+    /// Drops threads and processes that ended longer ago than any snapshot reaches back.
+    pub fn forget_ended(&mut self, before: Duration) {
+        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
+            user.forget_ended(&self.look, before);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_space_for_others_each_gets_half_of_what_is_left_and_who_is_named_gets_his() {
+        let mut space = SnapshotSpace { named: BTreeMap::from([(1, 700), (2, u64::MAX)]), others: 100 };
+        let taken: Vec<u64> = [7, 1, 8, 2, 9].map(|user| space.take(user)).to_vec();
+        assert_eq!(taken, [50, 700, 25, SNAPSHOT_BYTES_MAX, 13]);
+        let mut all = SnapshotSpace::default();
+        assert!((0..1000).all(|user| all.take(user) == SNAPSHOT_BYTES_MAX));
+    }
+}

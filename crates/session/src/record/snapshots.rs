@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who may have traces saved by events (`--snapshot-on`), how many, and how large.
+//!
+//! Anybody's program can record such an event, as often as it likes. So each user whose programs ask has a share, and what one uses up is missing
+//! to nobody else: it is the moment of somebody else that would not be saved. The rule is that of mapped files (`programs::budget`): a user gets at
+//! most half of what the others leave. The recorder's own user, and who has become root by sudo(8), get all that is left.
+
+use nix::unistd::geteuid;
+use rtscope_event::{MonotonicNs, counted};
+use rtscope_programs::collector::SnapshotSpace;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two snapshots that the programs of one user ask for. What asks meanwhile has its snapshot then.
+const BETWEEN_NS: u64 = 1_000_000_000;
+/// Where any number is allowed, others' rings take this part of the bytes in one snapshot.
+const PARTS: u64 = 100;
+/// Users of whom something is said one by one.
+const TOLD_MAX: usize = 100;
+
+/// Something of which there is only so much.
+#[derive(Clone, Debug, Default)]
+struct Supply {
+    /// `None`: any amount.
+    limit: Option<u64>,
+    used: u64,
+    used_by: BTreeMap<u32, u64>,
+}
+
+impl Supply {
+    fn of(limit: Option<u64>) -> Supply {
+        Supply { limit, ..Supply::default() }
+    }
+
+    fn left(&self) -> u64 {
+        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used))
+    }
+
+    /// What a user may still use.
+    fn left_for(&self, user: u32, is_own: bool) -> u64 {
+        let Some(limit) = self.limit.filter(|_| !is_own) else { return self.left() };
+        let mine = self.used_by.get(&user).copied().unwrap_or(0);
+        let of_others = self.used.saturating_sub(mine);
+        limit.saturating_sub(of_others).div_ceil(2).saturating_sub(mine).min(self.left())
+    }
+
+    /// Used once, by all of these together.
+    fn take(&mut self, users: &BTreeSet<u32>, amount: u64) {
+        self.used = self.used.saturating_add(amount);
+        for user in users {
+            let used = self.used_by.entry(*user).or_default();
+            *used = used.saturating_add(amount);
+        }
+    }
+}
+
+/// What is known of a user whose programs have asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asker {
+    is_pending: bool,
+    last: Option<MonotonicNs>,
+    /// Traces that were not saved.
+    refused: u64,
+    is_told: bool,
+}
+
+/// The recorder's own users: its own, and who has become root by sudo(8).
+pub(super) fn own_users() -> BTreeSet<u32> {
+    let by_sudo = || std::env::var("SUDO_UID").ok()?.parse().ok();
+    let user = geteuid();
+    [Some(user.as_raw()), user.is_root().then(by_sudo).flatten()].into_iter().flatten().collect()
+}
+
+/// What there is for everybody.
+#[derive(Debug)]
+pub(super) struct SnapshotBudget {
+    own: BTreeSet<u32>,
+    number: Supply,
+    bytes: Supply,
+    askers: BTreeMap<u32, Asker>,
+    is_end_told: bool,
+}
+
+impl SnapshotBudget {
+    /// `number`: traces, 0 for any number. `bytes`: on the disk. `own`: who get all that is left.
+    pub(super) fn new(number: u32, bytes: u64, own: BTreeSet<u32>) -> SnapshotBudget {
+        let number = Supply::of((number != 0).then_some(u64::from(number)));
+        let bytes = Supply::of(Some(bytes));
+        SnapshotBudget { own, number, bytes, askers: BTreeMap::new(), is_end_told: false }
+    }
+
+    /// For whom a trace is to be saved now.
+    pub(super) fn due(&mut self, asking: &BTreeSet<u32>, now: MonotonicNs) -> BTreeSet<u32> {
+        asking.iter().for_each(|user| self.askers.entry(*user).or_default().is_pending = true);
+        let mut due = BTreeSet::new();
+        for (user, asker) in &mut self.askers {
+            let is_early = asker.last.is_some_and(|last| now.since(last) < BETWEEN_NS);
+            if !asker.is_pending || is_early {
+                continue;
+            }
+            (asker.is_pending, asker.last) = (false, Some(now));
+            let is_own = self.own.contains(user);
+            if self.number.left_for(*user, is_own).min(self.bytes.left_for(*user, is_own)) > 0 {
+                due.insert(*user);
+            } else {
+                asker.refused += 1;
+            }
+        }
+        due
+    }
+
+    /// What rings may take in a trace that these users' programs have asked for. Rings of others, but for the recorder's, take little: they are not
+    /// what it is about, and who has them could use up the share of those who ask.
+    pub(super) fn space(&self, askers: &BTreeSet<u32>) -> SnapshotSpace {
+        let left = |user: u32| self.bytes.left_for(user, self.own.contains(&user));
+        let most = askers.iter().map(|user| left(*user)).max().unwrap_or(0);
+        let part = self.bytes.limit.unwrap_or(u64::MAX) / self.number.limit.unwrap_or(PARTS) / 2;
+        let own = self.own.iter().map(|user| (*user, most));
+        SnapshotSpace {
+            named: own.chain(askers.iter().map(|user| (*user, left(*user)))).collect(),
+            others: part.min(most),
+        }
+    }
+
+    /// A trace of this size was saved for these users.
+    pub(super) fn saved(&mut self, askers: &BTreeSet<u32>, bytes: u64) {
+        self.number.take(askers, 1);
+        self.bytes.take(askers, bytes);
+    }
+
+    /// What there is to be said: once that nothing is left, and once of each user who has used up his share.
+    pub(super) fn news(&mut self) -> Vec<String> {
+        let used = self.number.used;
+        if self.number.left() == 0 || self.bytes.left() == 0 {
+            let option = if self.number.left() == 0 { "--snapshots" } else { "--snapshots-size" };
+            let is_told = std::mem::replace(&mut self.is_end_told, true);
+            let saved = counted(used, "trace was", "traces were");
+            let text = format!(
+                "{saved} saved because of --snapshot-on, and no more will be ({option}); rtscope snapshot saves one still"
+            );
+            return (!is_told).then_some(text).into_iter().collect();
+        }
+        let mut news = Vec::new();
+        for (user, asker) in self.askers.iter_mut().take(TOLD_MAX) {
+            let is_own = self.own.contains(user);
+            let by_number = self.number.left_for(*user, is_own) == 0;
+            if (by_number || self.bytes.left_for(*user, is_own) == 0)
+                && !std::mem::replace(&mut asker.is_told, true)
+            {
+                let option = if by_number { "--snapshots" } else { "--snapshots-size" };
+                let mine = self.number.used_by.get(user).copied().unwrap_or(0);
+                news.push(format!(
+                    "of the traces saved because of --snapshot-on ({used}), programs of user {user} have asked for {mine}, which is their share \
+                     ({option}): no more are saved because of them"
+                ));
+            }
+        }
+        news
+    }
+
+    /// What was refused, at the end.
+    pub(super) fn refused(&self) -> Vec<String> {
+        let all = self.askers.iter().filter(|(_, asker)| asker.refused > 0).take(TOLD_MAX);
+        let text = |(user, asker): (&u32, &Asker)| {
+            let traces = counted(asker.refused, "more trace", "more traces");
+            format!(
+                "programs of user {user} asked for {traces} (one a second at most), which --snapshots and --snapshots-size did not allow"
+            )
+        };
+        all.map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn set(users: &[u32]) -> BTreeSet<u32> {
+        users.iter().copied().collect()
+    }
+
+    /// Asks in each of these seconds; in how many a trace was saved.
+    fn ask(budget: &mut SnapshotBudget, user: u32, seconds: std::ops::Range<u64>, bytes: u64) -> usize {
+        let is_saved = |second: &u64| {
+            let due = budget.due(&set(&[user]), MonotonicNs(second * SECOND));
+            if !due.is_empty() {
+                budget.saved(&due, bytes);
+            }
+            due.contains(&user)
+        };
+        seconds.filter(is_saved).count()
+    }
+
+    #[test]
+    fn who_asks_for_ever_leaves_half_to_the_others_and_all_of_the_rest_to_the_recorder() {
+        for (number, liar, honest, own) in [(1, 1, 0, 0), (2, 1, 1, 0), (3, 2, 1, 0), (100, 50, 25, 25)] {
+            let mut budget = SnapshotBudget::new(number, u64::MAX, set(&[0]));
+            assert_eq!(ask(&mut budget, 1000, 0..1000, 1), liar, "{number}");
+            assert_eq!(ask(&mut budget, 1001, 1000..2000, 1), honest, "{number}");
+            assert_eq!(ask(&mut budget, 0, 2000..3000, 1), own, "{number}");
+        }
+        let mut any = SnapshotBudget::new(0, u64::MAX, set(&[0]));
+        assert_eq!(ask(&mut any, 1000, 0..1000, 1), 1000);
+    }
+
+    #[test]
+    fn bytes_are_shared_in_the_same_way() {
+        let mut budget = SnapshotBudget::new(0, 1000, set(&[0]));
+        assert_eq!(ask(&mut budget, 1000, 0..1000, 10), 50);
+        assert!(budget.news()[0].contains("programs of user 1000 have asked for 50, which"));
+        assert_eq!(budget.news(), [""; 0], "once");
+        let space = budget.space(&set(&[1001]));
+        assert_eq!((space.named[&0], space.named[&1001], space.others), (250, 250, 5), "{space:?}");
+        assert_eq!(ask(&mut budget, 1001, 1000..1010, 20), 10);
+        assert_eq!(ask(&mut budget, 0, 2000..3000, 100), 3);
+        assert!(budget.news()[0].contains("and no more will be (--snapshots-size)"));
+        let refused = budget.refused();
+        assert!(refused[0].contains("user 0 asked for 997 more traces"), "{refused:?}");
+        assert!(refused[1].contains("user 1000 asked for 950 more traces"), "{refused:?}");
+    }
+
+    #[test]
+    fn nobody_waits_for_the_second_of_another_user_and_one_trace_is_for_all_who_ask() {
+        let mut budget = SnapshotBudget::new(10, u64::MAX, set(&[]));
+        let at = |ms: u64| MonotonicNs(ms * 1_000_000);
+        assert_eq!(budget.due(&set(&[1]), at(0)), set(&[1]));
+        assert_eq!(budget.due(&set(&[1, 2]), at(500)), set(&[2]));
+        assert_eq!(budget.due(&set(&[]), at(999)), set(&[]));
+        // It has asked meanwhile.
+        assert_eq!(budget.due(&set(&[3]), at(1000)), set(&[1, 3]));
+        budget.saved(&set(&[1, 3]), 5);
+        assert_eq!((budget.number.used, budget.bytes.used), (1, 5));
+    }
+}
