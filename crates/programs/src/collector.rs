@@ -415,9 +415,15 @@ impl Programs {
     /// When the sink refuses.
     pub fn stop(&mut self, sink: &mut dyn Sink) -> io::Result<u64> {
         let_bus_errors_through();
+        let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
         self.switch_off(sink)?;
         // Threads that are writing an event finish it.
         std::thread::sleep(Duration::from_millis(2));
+        if is_flight {
+            // The next recorder enables events before it finds the rings: its first events find space.
+            let served = self.users.values_mut().filter(|user| user.served.is_some());
+            served.flat_map(|user| user.processes.values_mut()).for_each(Process::give_back_overwritten);
+        }
         let mut drained = DrainSummary::default();
         self.drain_all(true, sink, &mut drained)?;
         // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
@@ -432,8 +438,10 @@ impl Programs {
     /// Disables all events of this session. Programs that have started are found before, and rings are emptied meanwhile.
     fn switch_off(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         let until = Instant::now() + LAST_LOOK;
+        // A flight recorder's rings are overwritten: nothing is taken from them before that has ended.
+        let drains = self.session.as_ref().is_some_and(|session| !session.settings.flight);
         let number = self.look.look(Until::AllSeen);
-        let mut result = self.await_look(number, until, true, sink);
+        let mut result = self.await_look(number, until, drains, sink);
         // First the sessions, so that a program that starts now enables nothing; then the programs that have enabled events.
         self.session = None;
         self.for_all = None;
@@ -441,7 +449,7 @@ impl Programs {
         self.look.withdraw();
         let number = self.look.look(Until::AllSeen);
         if result.is_ok() {
-            result = self.await_look(number, until, true, sink);
+            result = self.await_look(number, until, drains, sink);
         }
         for user in self.users.values_mut().filter(|user| user.served.is_some()) {
             user.processes.values_mut().for_each(Process::disable);

@@ -539,6 +539,19 @@ impl Ring {
         self.mapping.word(offset_of!(abi::rtu_ring, tail)).store(position, Ordering::Release);
     }
 
+    /// Gives back what a flight recorder has overwritten, whether or not it runs: until then a thread that is told to fill its ring finds it full. To be
+    /// called before events are enabled, and by the flight recorder when it has disabled them. The newest sub-buffer is left, which begins with its time.
+    pub(crate) fn give_back_overwritten(&mut self) {
+        let head = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+        let layout = self.info.layout;
+        if head.saturating_sub(self.tail) > layout.ring_bytes {
+            self.sync = None;
+            self.give_back(head - head % layout.sub_bytes);
+        } else if self.info.left_until > 0 {
+            self.give_back(self.tail);
+        }
+    }
+
     /// Notes that these losses are in a recording: a later collector need not report them again.
     pub(crate) fn set_reported_lost(&self, lost: u64) {
         if self.reported_lost.replace(lost) == lost {

@@ -269,6 +269,11 @@ impl Process {
         self.providers.values().for_each(disable);
     }
 
+    /// Of a flight recorder: its rings are no longer overwritten, and what was is nobody's.
+    pub(super) fn give_back_overwritten(&mut self) {
+        self.rings.iter_mut().for_each(|(_, ring)| ring.give_back_overwritten());
+    }
+
     /// Tells it that somebody takes its records, and looks for libraries that were unloaded and for files that were cut. `is_flight`:
     /// rings may hold events of those libraries. `is_behind`: it is told nothing, and makes few further rings. Tells the sink of rings that
     /// are over.

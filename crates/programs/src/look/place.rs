@@ -405,6 +405,10 @@ impl Place {
             ring.map(|ring| {
                 ring.map(|mut ring| {
                     tracked.rings += 1;
+                    // Of a flight recorder that was killed: its events are enabled when all rings are known.
+                    if around.session.is_some() && self.is_served {
+                        ring.give_back_overwritten();
+                    }
                     if ring.info.clock == abi::RTU_CLOCK_MONOTONIC {
                         ring.info.clock_offset_ns = tracked.monotonic_offset_ns;
                     }

@@ -5,7 +5,7 @@
 use super::honest::{HONEST, HonestEvents, Writer, provider, record as record_honest};
 use nix::fcntl::{Flock, FlockArg};
 use rtscope_abi::program as abi;
-use rtscope_programs::collector::{ProcessReport, Programs, Records, Sink};
+use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs, Records, Sink};
 use rtscope_programs::description::FieldType;
 use rtscope_programs::session::Settings;
 use rtscope_programs::{ProviderInfo, RingInfo};
@@ -226,6 +226,44 @@ fn positions_that_jump_are_refused_and_said() {
         }));
         assert!(why.as_ref().is_some_and(|why| why.contains("positions jump")), "{value}: {why:?}");
     }
+}
+
+/// A program whose events are enabled finds its ring full until that has happened.
+#[test]
+fn what_a_flight_recorder_has_overwritten_is_given_back_when_it_is_found_and_when_it_ends() {
+    let directory = UserDirectory::new();
+    let mut leader = provider(HONEST);
+    put32(&mut leader, offset_of!(abi::rtu_provider, abi_version), 2);
+    let leader = directory.write(&provider_name(PID, HONEST, 0), &leader);
+    let _lives = Flock::lock(leader, FlockArg::LockExclusiveNonblock).expect("nobody else has it");
+    let name = ring_name(PID, HONEST, PID, 0);
+    directory.write(&name, &ring(HONEST, 100));
+    let mut options = File::options();
+    let file =
+        options.read(true).write(true).open(directory.path().join(name)).expect("a file of the test");
+    // The thread has written so many rings, and 2 KiB more.
+    let write = |laps: u64| {
+        let head = (laps * RING_BYTES as u64 + 2048).to_le_bytes();
+        file.write_all_at(&head, offset_of!(abi::rtu_ring, head) as u64).expect("a file of the test");
+    };
+    let tail = || {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, offset_of!(abi::rtu_ring, tail) as u64).expect("a file of the test");
+        u64::from_le_bytes(word)
+    };
+    write(3);
+    let settings = Settings { flight: true, ..Settings::default() };
+    let mut programs = Programs::recording(directory.above(), settings).expect("a file of the test");
+    let begun = Instant::now();
+    while programs.rings() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the ring was not found");
+        programs.poll(&mut DiscardingSink).expect("it keeps nothing");
+    }
+    assert_eq!(tail(), 3 * RING_BYTES as u64);
+    write(9);
+    programs.stop(&mut DiscardingSink).expect("it keeps nothing");
+    let left = tail();
+    assert!((9 * RING_BYTES as u64..=9 * RING_BYTES as u64 + 2048).contains(&left), "{left}");
 }
 
 #[test]
