@@ -182,6 +182,7 @@ impl Programs {
         // Sessions are written before files are first listed: a program that starts now sees a session or is seen. This user's own
         // directory is locked first: a refused collector must not have touched the shared session, which is the other's.
         let served = ServedDirectory::new(&own, id, &settings)?;
+        crate::requests::remove_dead(&own);
         let mut for_all = None;
         if nix::unistd::geteuid().is_root() {
             let dir = File::open(base).map_err(Error::io("open", base))?;

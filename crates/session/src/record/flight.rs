@@ -52,6 +52,9 @@ pub fn run(
     let unmake = || drop(std::fs::remove_dir(target));
     let mut flight = Flight::start(settings, command, observer).inspect_err(|_| unmake())?;
     let requests = SnapshotRequests::new(Path::new(SHARED_MEMORY)).inspect_err(|_| unmake())?;
+    if requests.is_none() {
+        observer.note("rtscope snapshot asks another flight recorder of this user; this one saves a trace on SIGUSR1 and at its end");
+    }
     let kernel = flight.kernel.as_ref().map(KernelFlight::number);
     observer.flight_recording(kernel, flight.programs.as_ref().map(ProgramFlight::number), target);
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
@@ -66,7 +69,7 @@ pub fn run(
         if let Some(end) = child.as_mut().and_then(Child::ending) {
             observer.command_ended(end);
         }
-        let asking = requests.received();
+        let asking = requests.as_ref().map(SnapshotRequests::received).unwrap_or_default();
         // ORDER: relaxed; a flag that stands for itself.
         let is_asked = asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty();
         let due = budget.due(&flight.asking(), monotonic_now());

@@ -8,6 +8,7 @@ use rtscope_testkit::process::KilledWithTest;
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -265,6 +266,47 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
         assert!(std::time::Instant::now() < end, "{what}");
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
+}
+
+// NEEDS: host
+#[test]
+fn root_the_socket_of_a_killed_recorder_of_the_kernel_is_removed_and_one_that_lives_keeps_its() {
+    if skip::without_watching() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let socket = Path::new("/dev/shm/rtscope-0/snapshot");
+    let start = |name: &str| {
+        let mut command = rtscope();
+        command.args(["record", "-k", "sched:sched_switch", "--flight-recorder", "-o"]);
+        let command = command.arg(fixture.path(name)).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut recorder = KilledWithTest::start(command).expect("it can be started");
+        let mut said = BufReader::new(recorder.stderr.take().expect("piped"));
+        let mut text = String::new();
+        while !text.contains(" into memory") {
+            assert!(said.read_line(&mut text).expect("text") > 0, "{text}");
+        }
+        (recorder, text)
+    };
+    let ask = || {
+        let output = rtscope().arg("snapshot").output().expect("it can be run");
+        String::from_utf8_lossy(&output.stdout).trim().to_string()
+    };
+    let (mut killed, _) = start("killed");
+    killed.kill().expect("it runs");
+    killed.wait().expect("it ends");
+    assert!(socket.exists(), "it could remove nothing");
+    assert_eq!(ask(), "");
+    assert!(!socket.exists(), "whoever asks removes it");
+    let (first, said) = start("first");
+    assert!(!said.contains("another flight recorder"), "{said}");
+    let (second, said) = start("second");
+    assert!(said.contains("rtscope snapshot asks another flight recorder of this user"), "{said}");
+    assert!(ask().ends_with("/first/1"));
+    interrupt(second);
+    assert!(ask().ends_with("/first/2"), "the other one's end leaves it");
+    interrupt(first);
+    assert!(!socket.exists());
 }
 
 // NEEDS: host
