@@ -25,7 +25,9 @@ use crate::ring::Ring;
 use crate::session::{ServedDirectory, Settings, SharedSession};
 pub use arrivals::{NewEvent, NewEvents};
 use process::Process;
-pub use report::{OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals};
+pub use report::{
+    LossesByUser, OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals, UserLosses,
+};
 use rtscope_event::exact;
 pub use sink::{DiscardingSink, Looks, Sink};
 use sleep::Sleep;
@@ -106,8 +108,8 @@ pub struct Programs {
     past: Vec<ProcessReport>,
     /// The number of processes in such directories without anything to report.
     past_over: u32,
-    /// Further processes in such directories.
-    past_more: PastProcesses,
+    /// Further processes in such directories, by their user.
+    past_more: BTreeMap<u32, PastProcesses>,
     session: Option<Session>,
     /// Of root.
     for_all: Option<SharedSession>,
@@ -149,7 +151,7 @@ impl Programs {
             users: BTreeMap::new(),
             past: Vec::new(),
             past_over: 0,
-            past_more: PastProcesses::default(),
+            past_more: BTreeMap::new(),
             session,
             for_all,
             looked: 0,
@@ -270,10 +272,11 @@ impl Programs {
                 if let Some(mut user) = self.users.remove(&id) {
                     user.part(sink)?;
                     self.past_over += user.over;
-                    self.past_more.merge(&user.past());
+                    let more = self.past_more.entry(user.directory.uid).or_default();
+                    more.merge(&user.past());
                     let free = PAST_MAX.saturating_sub(self.past.len());
                     self.past.extend(user.reports().take(free));
-                    user.reports().skip(free).for_each(|report| self.past_more.add(&report));
+                    user.reports().skip(free).for_each(|report| more.add(&report));
                 }
             }
             Found::File(id, name, content) => {
@@ -484,8 +487,18 @@ impl Programs {
     /// Of processes that are over and not among the reports, because there were too many.
     #[must_use]
     pub fn past(&self) -> PastProcesses {
-        let mut all = self.past_more;
-        self.users.values().for_each(|user| all.merge(&user.past()));
+        let mut all = PastProcesses::default();
+        self.past_by_user().values().for_each(|past| all.merge(past));
+        all
+    }
+
+    /// The same by user.
+    #[must_use]
+    pub fn past_by_user(&self) -> BTreeMap<u32, PastProcesses> {
+        let mut all = self.past_more.clone();
+        for user in self.users.values() {
+            all.entry(user.directory.uid).or_default().merge(&user.past());
+        }
         all
     }
 

@@ -39,6 +39,7 @@ mod stop;
 pub mod top;
 pub mod traces;
 pub mod units;
+pub mod users;
 pub mod wall_clock;
 pub mod watch;
 pub mod whole_file;

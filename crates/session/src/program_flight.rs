@@ -275,6 +275,7 @@ impl UserPart {
             dropped: self.snapshot.dropped,
             clock: self.clock.clone(),
             refused: self.snapshot.refusals.clone(),
+            by_user: self.snapshot.by_user.clone(),
             ..UserEnd::default()
         };
         let window = (self.from, self.until);

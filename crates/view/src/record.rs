@@ -5,7 +5,9 @@ use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_session::command::CommandEnd;
-use rtscope_session::record::{LostEvents, RecordedTrace};
+use rtscope_programs::collector::{LossesByUser, UserLosses};
+use rtscope_session::record::{LostEvents, RecordedTrace, losses_by_user};
+use rtscope_session::users;
 use rtscope_store::ConversionSummary;
 use rtscope_store::user::UserSummary;
 use serde_json::{Value, json};
@@ -89,7 +91,7 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
     if lost.share() < MUCH_LOST {
         return None;
     }
-    let others = LostEvents { lost: lost.lost.saturating_sub(hidden_switches(trace)), ..lost };
+    let others = LostEvents { lost: lost.lost.saturating_sub(hidden_switches(trace)), ..lost.clone() };
     let remedy = match trace {
         RecordedTrace::Kernel { .. } if others.share() < MUCH_LOST => {
             "most of these are switches that the kernel did not report (some hosts hide those of threads of their own), \
@@ -104,10 +106,11 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
     };
     let percent = lost.share() * 100.0;
     Some(format!(
-        "MUCH IS LOST: {percent:.0} % of the events ({} of {}); {remedy}",
+        "MUCH IS LOST: {percent:.0} % of the events ({} of {}{}); {remedy}",
         lost.lost,
         // A program counts its losses itself, and may lie.
-        lost.recorded.saturating_add(lost.lost)
+        lost.recorded.saturating_add(lost.lost),
+        losses_by_user(&lost.by_user).map_or(String::new(), |users| format!(": {users}"))
     ))
 }
 
@@ -184,6 +187,9 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
         summary.bytes as f64 / 1e6
     );
     text.push_str(&ends(summary.until.is_none(), &summary.losses));
+    if let Some(users) = losses_by_user(&summary.by_user) {
+        text.push_str(&format!("lost by user: {users}\n"));
+    }
     summary.overwritten.iter().for_each(|removed| text.push_str(&overwritten_text(removed)));
     if summary.waits > 0 {
         text.push_str(&format!(
@@ -239,6 +245,19 @@ fn kernel_json(target: &Path, summary: &ConversionSummary) -> Value {
     object
 }
 
+fn users_json(by_user: &LossesByUser) -> Vec<Value> {
+    let object = |(uid, losses): (&u32, &UserLosses)| {
+        json!({
+            "uid": uid,
+            "name": users::name(*uid),
+            "count": losses.lost,
+            "uncounted": losses.is_uncounted,
+            "asked": !losses.is_unasked,
+        })
+    };
+    by_user.iter().filter(|(_, losses)| losses.lost > 0 || losses.is_uncounted).map(object).collect()
+}
+
 fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<u64>) -> Value {
     let clock = summary.clock_error_ns;
     let mut object = json!({
@@ -256,6 +275,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "filtered": summary.filtered,
         "earlier": summary.earlier,
         "losses": losses_json(&summary.losses),
+        "lost_by_user": users_json(&summary.by_user),
         "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
         "clock": {
             "source": summary.clock.source,

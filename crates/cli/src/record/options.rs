@@ -200,7 +200,8 @@ pub struct RecordOptions {
     pub fifo: Option<u8>,
     #[command(flatten)]
     pub json: JsonOutput,
-    /// Exit with code 6 when more than this part of the events was lost [with no SHARE: any; without this option: 50%]
+    /// Exit with code 6 when more than this part of the events was lost [with no SHARE: any; without this option: 50%]. Losses of
+    /// programs are named by user; with --uid only those of these users count
     #[arg(long, value_name = "SHARE", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub fail_if_lost: Option<Share>,
     /// Finish the trace DIR of a recording that was killed

@@ -113,6 +113,6 @@ impl Observer for Report {
         result(&if self.json { recorded_json(trace, command).to_string() } else { recorded_text(trace) });
         much_lost(trace).iter().for_each(|text| self.note(text));
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        *lost = lost.and(LostEvents::of(trace));
+        *lost = std::mem::take(&mut *lost).and(LostEvents::of(trace));
     }
 }

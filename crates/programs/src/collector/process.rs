@@ -2,7 +2,7 @@
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
 use super::arrivals::WantedEvents;
-use super::report::{ProcessReport, RingReport, RingTotals};
+use super::report::{ProcessReport, RingReport, RingTotals, UserLosses};
 use super::shared::Member;
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
@@ -402,6 +402,12 @@ impl Process {
     pub(super) fn lost(&self) -> u64 {
         let rings = self.rings.iter().map(|(index, ring)| ring_report(*index, ring).lost);
         rings.chain([self.over.lost]).fold(self.counters().lost(), u64::saturating_add)
+    }
+
+    /// What was lost outside of its rings.
+    pub(super) fn outside(&self) -> UserLosses {
+        let is_uncounted = self.untraced.is_some() || self.dropped.is_some();
+        UserLosses { lost: self.counters().lost(), is_uncounted, ..UserLosses::default() }
     }
 
     pub(super) fn report(&self, id: ProcessId, uid: u32) -> ProcessReport {

@@ -3,7 +3,8 @@
 //! number.
 
 use crate::provider::{ProcessCounters, ProviderInfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A report of one ring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,7 +84,8 @@ impl PastProcesses {
         self.dropped += u64::from(report.dropped.is_some());
     }
 
-    pub(super) fn merge(&mut self, other: &PastProcesses) {
+    /// Adds those of others.
+    pub fn merge(&mut self, other: &PastProcesses) {
         self.processes += other.processes;
         self.rings.add(other.rings);
         self.lost_no_buffer = self.lost_no_buffer.saturating_add(other.lost_no_buffer);
@@ -93,10 +95,46 @@ impl PastProcesses {
         self.dropped += other.dropped;
     }
 
+    /// What was lost outside of rings.
+    #[must_use]
+    pub fn outside(&self) -> UserLosses {
+        let counts = [self.lost_no_buffer, self.lost_too_large, self.lost_without_file];
+        UserLosses {
+            lost: counts.into_iter().fold(0, u64::saturating_add),
+            is_uncounted: self.untraced > 0 || self.dropped > 0,
+            ..UserLosses::default()
+        }
+    }
+
     /// Events lost because a ring was full or missing.
     pub(super) fn lost(&self) -> u64 {
-        let outside = [self.lost_no_buffer, self.lost_too_large, self.lost_without_file];
-        outside.into_iter().fold(self.rings.lost, u64::saturating_add)
+        self.outside().lost.saturating_add(self.rings.lost)
+    }
+}
+
+/// What one user's programs have lost. They count most of it themselves, and may lie: so it is known whose it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserLosses {
+    /// Events, as far as somebody has counted them.
+    pub lost: u64,
+    /// Others were lost that nobody has counted.
+    pub is_uncounted: bool,
+    /// Events that were left out, since they were not asked for.
+    pub filtered: u64,
+    /// This user's programs were not asked for.
+    pub is_unasked: bool,
+}
+
+/// The same of all users, by number.
+pub type LossesByUser = BTreeMap<u32, UserLosses>;
+
+impl UserLosses {
+    /// Adds what else was lost.
+    pub fn add(&mut self, other: UserLosses) {
+        self.lost = self.lost.saturating_add(other.lost);
+        self.filtered = self.filtered.saturating_add(other.filtered);
+        self.is_uncounted |= other.is_uncounted;
+        self.is_unasked |= other.is_unasked;
     }
 }
 
@@ -149,6 +187,16 @@ impl ProcessReport {
     pub fn lost(&self) -> u64 {
         let rings = self.rings.iter().map(|ring| ring.lost).chain([self.over.lost]);
         rings.fold(self.lost_outside.lost(), u64::saturating_add)
+    }
+
+    /// What was lost outside of rings.
+    #[must_use]
+    pub fn outside(&self) -> UserLosses {
+        UserLosses {
+            lost: self.lost_outside.lost(),
+            is_uncounted: self.untraced.is_some() || self.dropped.is_some(),
+            ..UserLosses::default()
+        }
     }
 
     /// The process, for messages.

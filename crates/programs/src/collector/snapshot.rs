@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flight recorders: who asks for a snapshot, and what the rings hold at one moment.
 
-use super::{Programs, User};
+use super::{LossesByUser, Programs, User, UserLosses};
 use crate::budget::{Cause, Refusal, SNAPSHOT_BYTES_MAX};
 use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub untraced: u64,
     /// Programs that were dropped because of one of their files: the same.
     pub dropped: u64,
+    /// Whose all of these are.
+    pub by_user: LossesByUser,
 }
 
 impl Programs {
@@ -95,20 +97,23 @@ impl Programs {
         for user in self.users.values().filter(|user| user.served.is_some()) {
             let left = left.entry(user.account).or_insert_with(|| space.take(user.account));
             let mut is_complete = true;
+            let mut of_user = UserLosses::default();
             for process in user.processes.values() {
                 is_complete &= process.snapshot(&mut snapshot, left);
+                of_user.add(process.outside());
             }
+            snapshot.by_user.entry(user.directory.uid).or_default().add(of_user);
             if !is_complete {
                 refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
             }
         }
         snapshot.refusals = refusals.list();
-        let past = self.past();
-        let lost =
-            past.lost_no_buffer.saturating_add(past.lost_too_large).saturating_add(past.lost_without_file);
-        snapshot.lost_outside = snapshot.lost_outside.saturating_add(lost);
-        snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
-        snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);
+        for (uid, past) in self.past_by_user() {
+            snapshot.by_user.entry(uid).or_default().add(past.outside());
+            snapshot.lost_outside = snapshot.lost_outside.saturating_add(past.outside().lost);
+            snapshot.untraced = snapshot.untraced.saturating_add(past.untraced);
+            snapshot.dropped = snapshot.dropped.saturating_add(past.dropped);
+        }
         snapshot
     }
 

@@ -110,6 +110,10 @@ impl ChooseThreads for Chooser {
             && self.is_whose_it_says(pid, ring.uid)
     }
 
+    fn wants_user(&self, uid: u32) -> bool {
+        self.choice.uids.is_empty() || self.choice.uids.contains(&uid)
+    }
+
     fn remark(&self) -> Option<String> {
         // ORDER: relaxed; a number for people.
         let ended = self.ended.load(Ordering::Relaxed);

@@ -2,14 +2,18 @@
 //! How much of a recording was lost, and whether it is a success in spite of that.
 
 use super::RecordedTrace;
-use crate::Failure;
-use rtscope_event::{count_text, counted};
+use crate::{Failure, users};
+use rtscope_event::{Loss, LossCause, count_text, counted};
+use rtscope_programs::collector::{LossesByUser, UserLosses};
 
 /// A recording that has lost a larger part is a failure, unless somebody says otherwise.
 const MOST: f64 = 0.5;
 
+/// Users of whom it is said one by one what they lost.
+const USERS_MAX: usize = 8;
+
 /// How much of a recording was lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct LostEvents {
     /// Events that are in the traces, or were until newer ones replaced them, or that filters left out: what was lost had not been filtered.
     pub recorded: u64,
@@ -17,40 +21,68 @@ pub struct LostEvents {
     pub lost: u64,
     /// Others were lost.
     pub is_uncounted: bool,
+    /// Whose they are, of programs.
+    pub by_user: LossesByUser,
 }
 
 impl LostEvents {
-    /// Of a trace.
+    /// Of a trace. Where users were asked for, what programs of others lost is no loss of it, and what was left out of theirs is no part of it: any
+    /// program of another user could change what this comes to.
     #[must_use]
     pub fn of(trace: &RecordedTrace<'_>) -> LostEvents {
+        let lost = |losses: &[Loss]| losses.iter().filter_map(|loss| loss.count).fold(0, u64::saturating_add);
         let (events, overwritten, losses) = match trace {
             RecordedTrace::Kernel { summary, .. } => (summary.events, summary.overwritten, &summary.losses),
             RecordedTrace::Programs { summary, .. } => {
                 (summary.events.saturating_add(summary.filtered), summary.overwritten, &summary.losses)
             }
         };
-        LostEvents {
+        let mut of_trace = LostEvents {
             recorded: events.saturating_add(overwritten.map_or(0, |removed| removed.events)),
-            lost: losses.iter().filter_map(|loss| loss.count).fold(0, u64::saturating_add),
+            lost: lost(losses),
             is_uncounted: losses.iter().any(|loss| loss.count.is_none()),
+            by_user: LossesByUser::new(),
+        };
+        if let RecordedTrace::Programs { summary, .. } = trace {
+            of_trace.leave_out(&summary.by_user, losses);
         }
+        of_trace
+    }
+
+    /// Takes away what is of users who were not asked for.
+    fn leave_out(&mut self, by_user: &LossesByUser, losses: &[Loss]) {
+        let (others, asked): (LossesByUser, LossesByUser) =
+            by_user.iter().partition(|(_, losses)| losses.is_unasked);
+        for of_user in others.values() {
+            self.lost = self.lost.saturating_sub(of_user.lost);
+            self.recorded = self.recorded.saturating_sub(of_user.filtered);
+        }
+        // What the end of a killed recorder would have told is nobody's.
+        let is_nobodys = losses.iter().any(|loss| loss.cause == LossCause::Discarded && loss.count.is_none());
+        let is_known = by_user.values().any(|losses| losses.is_uncounted);
+        if is_known && !is_nobodys {
+            self.is_uncounted = asked.values().any(|losses| losses.is_uncounted);
+        }
+        self.by_user = asked;
     }
 
     /// With those of another trace.
     #[must_use]
-    pub fn and(self, other: LostEvents) -> LostEvents {
-        LostEvents {
-            recorded: self.recorded.saturating_add(other.recorded),
-            lost: self.lost.saturating_add(other.lost),
-            is_uncounted: self.is_uncounted || other.is_uncounted,
+    pub fn and(mut self, other: LostEvents) -> LostEvents {
+        self.recorded = self.recorded.saturating_add(other.recorded);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.is_uncounted |= other.is_uncounted;
+        for (uid, losses) in other.by_user {
+            self.by_user.entry(uid).or_default().add(losses);
         }
+        self
     }
 
     /// Whether more was lost than is allowed: this part of all. Where nobody has said which, more than half is no success.
     ///
     /// # Errors
     /// When it was.
-    pub fn judge(self, allowed: Option<f64>) -> Result<(), Failure> {
+    pub fn judge(&self, allowed: Option<f64>) -> Result<(), Failure> {
         let is_uncounted = self.is_uncounted && allowed.is_some_and(|allowed| allowed < 1.0);
         if !is_uncounted && (self.lost == 0 || self.share() <= allowed.unwrap_or(MOST)) {
             return Ok(());
@@ -62,8 +94,12 @@ impl LostEvents {
         };
         let percent = self.share() * 100.0;
         let all = self.recorded.saturating_add(self.lost);
+        let users = losses_by_user(&self.by_user);
+        let users = users.map_or(String::new(), |users| {
+            format!(": {users}. Programs count their losses themselves; --uid asks for those of one user")
+        });
         Err(Failure::Lost(format!(
-            "{} of {} lost ({percent:.2} %){others} ({rule})",
+            "{} of {} lost ({percent:.2} %){others} ({rule}){users}",
             count_text(self.lost),
             counted(all, "event was", "events were")
         )))
@@ -71,17 +107,47 @@ impl LostEvents {
 
     /// The part that was lost, as far as it was counted.
     #[must_use]
-    pub fn share(self) -> f64 {
+    pub fn share(&self) -> f64 {
         self.lost as f64 / (self.recorded as f64 + self.lost as f64).max(1.0)
     }
+}
+
+/// Whose losses these are, those of the user who lost most first. `None`: nobody's.
+#[must_use]
+pub fn losses_by_user(by_user: &LossesByUser) -> Option<String> {
+    let mut all: Vec<(&u32, &UserLosses)> =
+        by_user.iter().filter(|(_, losses)| losses.lost > 0 || losses.is_uncounted).collect();
+    all.sort_by_key(|(_, losses)| (losses.is_unasked, std::cmp::Reverse(losses.lost)));
+    let more = all.len().saturating_sub(USERS_MAX);
+    let text = |(uid, losses): &(&u32, &UserLosses)| {
+        let count = match (losses.lost, losses.is_uncounted) {
+            (0, _) => "an unknown number".to_string(),
+            (lost, true) => format!("{} and an unknown number", count_text(lost)),
+            (lost, false) => count_text(lost),
+        };
+        let unasked = if losses.is_unasked { " (whom --uid leaves out)" } else { "" };
+        format!("{count} of user {}{unasked}", users::shown(**uid))
+    };
+    let mut texts: Vec<String> = all.iter().take(USERS_MAX).map(text).collect();
+    if more > 0 {
+        texts.push(format!("others of {}", counted(more, "further user", "further users")));
+    }
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_store::user::UserSummary;
+
     #[test]
     fn more_than_half_is_no_success_unless_that_is_allowed() {
-        let lost = |recorded, lost, is_uncounted| LostEvents { recorded, lost, is_uncounted };
+        let lost = |recorded, lost, is_uncounted| LostEvents {
+            recorded,
+            lost,
+            is_uncounted,
+            by_user: LossesByUser::new(),
+        };
         for (events, allowed, is_good) in [
             (lost(10, 0, false), Some(0.0), true),
             (lost(10, 10, false), None, true),
@@ -95,5 +161,35 @@ mod tests {
         ] {
             assert_eq!(events.judge(allowed).is_ok(), is_good, "{events:?} {allowed:?}");
         }
+    }
+    /// A liar of user 1000 claims a million, has filtered events for as many as he likes, and had a file refused.
+    #[test]
+    fn what_another_users_program_claims_is_named_and_left_out_where_users_are_asked_for() {
+        let judged = |is_unasked: bool| {
+            let loss = |cause, count| Loss { cpu: None, cause, count };
+            let liar =
+                UserLosses { lost: 1_000_000, is_uncounted: true, filtered: 5_000_000, is_unasked };
+            let honest = UserLosses { lost: 2, ..UserLosses::default() };
+            let losses =
+                vec![loss(LossCause::NoBuffer, Some(1_000_002)), loss(LossCause::Refused, None)];
+            let by_user = LossesByUser::from([(4_000_000_000, liar), (4_000_000_001, honest)]);
+            let summary =
+                UserSummary { events: 98, filtered: 5_000_000, losses, by_user, ..UserSummary::default() };
+            let trace = RecordedTrace::Programs {
+                target: std::path::Path::new("t"),
+                summary: &summary,
+                recording_cpu_us: None,
+            };
+            let lost = LostEvents::of(&trace);
+            let why = lost.judge(Some(0.0)).expect_err("two were lost").to_string();
+            (lost.share(), lost.judge(Some(0.03)).is_ok(), lost.judge(Some(0.01)).is_ok(), why)
+        };
+        let (share, is_good, is_bad, why) = judged(true);
+        assert_eq!((share, is_good, is_bad), (0.02, true, false), "{why}");
+        assert!(why.contains("2 of 100 events were lost") && why.contains("2 of user 4000000001"), "{why}");
+        assert!(!why.contains("4000000000"), "{why}");
+        let (share, is_good, is_bad, why) = judged(false);
+        assert!(share > 0.16 && !is_good && !is_bad, "{why}");
+        assert!(why.contains("and an unknown number of user 4000000000, 2 of user 4000000001"), "{why}");
     }
 }

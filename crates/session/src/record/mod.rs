@@ -26,7 +26,7 @@ mod words;
 
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
-pub use lost::LostEvents;
+pub use lost::{LostEvents, losses_by_user};
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,

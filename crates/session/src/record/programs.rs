@@ -187,7 +187,7 @@ fn work(
     match result {
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
-            let mut end = UserEnd { clock: clock.report(), ..end }.and(&programs.past());
+            let mut end = UserEnd { clock: clock.report(), ..end }.and(&programs.past_by_user());
             // Of those that came to be there since the start.
             end.remarks.extend(unrecorded(&programs).into_iter().filter(|why| !told.contains(why)));
             RecordingEnd { recorder, end: Some(end), failure: None }

@@ -201,6 +201,11 @@ impl Classes {
         self.filter.wants(ring)
     }
 
+    /// Whether this user's programs are asked for.
+    pub(super) fn wants_user(&self, uid: u32) -> bool {
+        self.filter.wants_user(uid)
+    }
+
     /// What is to be said of the filter.
     pub(super) fn remarks(&self) -> Vec<String> {
         let of_threads = self.filter.threads.iter().filter_map(|choice| choice.remark());

@@ -5,9 +5,9 @@ use rtscope_event::counted;
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::budget::Refusal;
 use rtscope_programs::clock_watch::ClockReport;
-use rtscope_programs::collector::{PastProcesses, ProcessReport};
+use rtscope_programs::collector::{LossesByUser, PastProcesses, ProcessReport};
 use serde::{Deserialize, Serialize};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 /// Remarks about programs of one user, and of all. A user could have any number of programs.
@@ -43,6 +43,9 @@ pub struct UserEnd {
     /// Programs that were dropped because of one of their files: the same.
     #[serde(default)]
     pub dropped: u64,
+    /// Whose these losses are: outside of rings, until the recorder has added those of rings.
+    #[serde(default)]
+    pub by_user: LossesByUser,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
     /// The kernel's clock, and what made times wrong.
@@ -70,6 +73,7 @@ impl UserEnd {
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
             end.untraced += u64::from(report.untraced.is_some());
             end.dropped += u64::from(report.dropped.is_some());
+            end.by_user.entry(report.uid).or_default().add(report.outside());
             for remark in remarks_of(report) {
                 remarks.push(report.uid, remark);
             }
@@ -80,7 +84,12 @@ impl UserEnd {
 
     /// Adds programs without a report.
     #[must_use]
-    pub fn and(mut self, past: &PastProcesses) -> UserEnd {
+    pub fn and(mut self, past_by_user: &BTreeMap<u32, PastProcesses>) -> UserEnd {
+        let mut past = PastProcesses::default();
+        for (uid, of_user) in past_by_user {
+            past.merge(of_user);
+            self.by_user.entry(*uid).or_default().add(of_user.outside());
+        }
         self.waits = self.waits.saturating_add(past.rings.waits);
         let no_buffer = past.lost_no_buffer.saturating_add(past.lost_without_file);
         self.lost_no_buffer = self.lost_no_buffer.saturating_add(no_buffer);
@@ -159,6 +168,11 @@ impl Undescribed {
         let (name, why) = (first.shown_name(), &first.why);
         let remark = format!("{comm} (user {uid}, {object}): {name}{more} is not recorded: {why}");
         self.remarks.push(*uid, remark.clone()).then_some(remark)
+    }
+
+    /// Whose programs have such events.
+    pub(super) fn users(&self) -> BTreeSet<u32> {
+        self.told.iter().map(|(uid, _)| *uid).collect()
     }
 
     pub(super) fn finish(self) -> Vec<String> {

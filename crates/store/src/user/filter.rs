@@ -18,6 +18,11 @@ pub trait ChooseThreads: fmt::Debug + Send + Sync {
     /// Whether this one is. It is asked once for each thread.
     fn wants(&self, ring: &RingInfo) -> bool;
 
+    /// Whether any of this user's can be.
+    fn wants_user(&self, _uid: u32) -> bool {
+        true
+    }
+
     /// What is to be said at the end of threads of which that is not known.
     fn remark(&self) -> Option<String>;
 }
@@ -48,6 +53,11 @@ impl UserFilter {
     #[must_use]
     pub fn wants(&self, ring: &RingInfo) -> bool {
         self.threads.as_ref().is_none_or(|choice| choice.wants(ring))
+    }
+
+    /// Whether programs of this user are asked for: what those of others lost is no loss of what was.
+    pub(super) fn wants_user(&self, uid: u32) -> bool {
+        self.threads.as_ref().is_none_or(|choice| choice.wants_user(uid))
     }
 
     pub(super) fn of_class(&self, event: &EventDescription) -> ClassFilter {

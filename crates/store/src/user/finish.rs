@@ -10,6 +10,7 @@ use crate::Error;
 use rtscope_ctf::{Evidence, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary};
 use rtscope_event::{Loss, LossCause, MonotonicNs, exact};
 use rtscope_programs::budget::Refusal;
+use rtscope_programs::collector::LossesByUser;
 use rtscope_programs::clock_watch::{ClockProblem, ClockReport};
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,6 +44,8 @@ pub struct UserSummary {
     pub by_event: BTreeMap<String, u64>,
     /// Losses by cause.
     pub losses: Vec<Loss>,
+    /// Whose they are. Unknown, and empty, after a kill.
+    pub by_user: LossesByUser,
     /// Size of the trace.
     pub bytes: u64,
     /// Beginning of the trace.
@@ -161,6 +164,7 @@ impl UserRecording {
             ),
             remarks: remarks.cloned().collect(),
             refused: end.map(|end| end.refused.clone()).unwrap_or_default(),
+            by_user: end.map(|end| end.by_user.clone()).unwrap_or_default(),
             ..UserSummary::default()
         }
     }

@@ -19,7 +19,7 @@ use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
 use rtscope_programs::clock::{LiveClock, Pair};
 use rtscope_programs::clock_watch::ClockProblem;
-use rtscope_programs::collector::{Looks, Records};
+use rtscope_programs::collector::{Looks, LossesByUser, Records, UserLosses};
 use rtscope_programs::records::Header;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -54,6 +54,8 @@ pub(super) struct Live {
     processes: HashMap<(u32, u32, u64), ProcessRings>,
     /// Of those that are: events that did not fit, and that were never finished.
     over: (u64, u64),
+    /// Whose these are, with invalid records.
+    by_user: LossesByUser,
     /// Events that were not wanted, of rings that are over.
     filtered: u64,
     /// Events from before the recording, of rings that are over.
@@ -111,6 +113,7 @@ impl Live {
             rings: HashMap::default(),
             processes: HashMap::new(),
             over: (0, 0),
+            by_user: LossesByUser::new(),
             garbage: 0,
             looks: Looks::default(),
             needs_look: false,
@@ -164,6 +167,11 @@ impl Live {
         let is_unasked = self.classes.of(&ring.info).is_some_and(|known| known.is_unasked(&self.classes));
         let (lost, unfinished) = if is_unasked { (0, 0) } else { (lost.max(ring.told()), unfinished) };
         self.over = (self.over.0.saturating_add(lost), self.over.1.saturating_add(unfinished));
+        self.by_user.entry(ring.info.uid).or_default().add(UserLosses {
+            lost: lost.saturating_add(unfinished).saturating_add(ring.garbage),
+            filtered: ring.filtered,
+            ..UserLosses::default()
+        });
         self.filtered += ring.filtered;
         self.earlier += ring.earlier;
         let written = ring.lost_written - ring.info.lost_before;
@@ -262,6 +270,16 @@ impl Live {
             self.ring_over(number, lost, unfinished)?;
         }
         Ok(self.over)
+    }
+
+    /// Whose the losses of rings are that are over, and what was left out of theirs.
+    pub(super) fn by_user(&self) -> &LossesByUser {
+        &self.by_user
+    }
+
+    /// Whether this user's programs are asked for.
+    pub(super) fn wants_user(&self, uid: u32) -> bool {
+        self.classes.wants_user(uid)
     }
 
     /// Ends all streams.
@@ -400,7 +418,10 @@ impl Merge<'_> {
             match ring.step(known, self.clock, self.context, records, (id, end, low), self.started_ns) {
                 Step::Later => return None,
                 Step::Skip => {}
-                Step::Garbage => *self.garbage += 1,
+                Step::Garbage => {
+                    ring.garbage += 1;
+                    *self.garbage += 1;
+                }
                 Step::Event(next) if next.time_ns > self.until_ns => return None,
                 Step::Event(next) => {
                     *head = Some(next);

@@ -12,7 +12,7 @@ use rtscope_ctf::RingTrace;
 use rtscope_event::MonotonicNs;
 use rtscope_programs::clock::{Pair, counter_kind};
 use rtscope_programs::clock_watch::ClockProblem;
-use rtscope_programs::collector::{Looks, Records, Sink};
+use rtscope_programs::collector::{Looks, LossesByUser, Records, Sink};
 use rtscope_programs::{ProviderInfo, RingInfo};
 use std::collections::HashMap;
 use std::io;
@@ -99,7 +99,8 @@ impl UserRecorder {
             end.rings.iter().map(|(ring, lost, unfinished)| (*ring, (*lost, *unfinished))).collect();
         let of_ring = |ring: u32| of_rings.get(&ring).copied().unwrap_or_default();
         let (lost, unfinished) = self.live.end_rings(of_ring).map_err(Error::io("write", &path))?;
-        let end = UserEnd { lost, unfinished, unreadable: self.live.garbage(), ..end.clone() };
+        let (unreadable, by_user) = (self.live.garbage(), self.by_user(end));
+        let end = UserEnd { lost, unfinished, unreadable, by_user, ..end.clone() };
         // Before the streams are complete: whoever is killed now has nothing more to find out.
         let line = Line::End(Box::new(end.clone()));
         self.file.append(&line).map_err(Error::io("write", &path))?;
@@ -114,6 +115,23 @@ impl UserRecorder {
             end: Some(end),
             live: Some(live),
         })
+    }
+
+    /// Whose all losses are, once all rings are over.
+    fn by_user(&self, end: &UserEnd) -> LossesByUser {
+        let mut all = end.by_user.clone();
+        for (uid, of_rings) in self.live.by_user() {
+            all.entry(*uid).or_default().add(*of_rings);
+        }
+        let refused = end.refused.iter().map(|refusal| refusal.user);
+        for uid in self.undescribed.users().into_iter().chain(refused) {
+            all.entry(uid).or_default().is_uncounted = true;
+        }
+        all.retain(|uid, losses| {
+            losses.is_unasked = !self.live.wants_user(*uid);
+            losses.lost > 0 || losses.is_uncounted || losses.filtered > 0
+        });
+        all
     }
 
     /// Removes everything.

@@ -40,6 +40,8 @@ pub(super) struct LiveRing {
     /// Whether its events are wanted, and how many were left out.
     pub(super) is_wanted: bool,
     pub(super) filtered: u64,
+    /// Invalid records.
+    pub(super) garbage: u64,
     /// Events from before the recording, which an earlier recorder had not taken when it was killed; until the first one of its own time.
     pub(super) earlier: u64,
     pub(super) has_begun: bool,
@@ -76,6 +78,7 @@ impl LiveRing {
             plain: if is_wanted { plain } else { PlainEvents::default() },
             is_wanted,
             filtered: 0,
+            garbage: 0,
             earlier: 0,
             has_begun: false,
             context: Vec::new(),
