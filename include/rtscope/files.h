@@ -333,7 +333,41 @@ static inline uint64_t rtscope__identity(const struct statx *status)
 	return status->stx_ino ^ (uint64_t)status->stx_dev_minor << 40 ^ (uint64_t)status->stx_dev_major << 60;
 }
 
-/* Maps the look page of this user. Without one, forks' children make files at once. Needs `busy`. */
+/*
+ * Another user has made this one's directory. Only root's recorder takes such a place back, and it has no way to tell this process: so a page of its own
+ * is in the place of the look page, and says for ever that somebody may record. Events then try again now and then, as where no file can be made.
+ * Needs `busy`.
+ */
+static inline void rtscope__wait_for_place(struct rtscope__shared *shared)
+{
+	long memory = -RTSCOPE__EINVAL;
+
+	if (!rtscope__user() && !rtscope__user_outside(shared->room) && !rtscope__is_privileged() && shared->lazy &&
+	    shared->look == &rtscope__off)
+		memory = rtscope__map(RTU_LOOK_BYTES, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
+	if (rtscope__is_error(memory))
+		return;
+	((struct rtu_look *)memory)->look = 1;
+	shared->look = &((struct rtu_look *)memory)->look;
+}
+
+static inline int rtscope__waits_for_place(const struct rtscope__shared *shared)
+{
+	return shared->look != &rtscope__off && !shared->look_file;
+}
+
+/* Whether another user has root's place still. One system call, since it is asked again and again. */
+static RTSCOPE__NOT_INLINE int rtscope__is_place_taken(void)
+{
+	struct statx status;
+
+	return !rtscope__status(RTSCOPE__AT_FDCWD, "/dev/shm/rtscope-0", &status) && status.stx_uid;
+}
+
+/*
+ * Maps the look page of this user. Without one, forks' children make files at once. A page that was there in its place stays: events may be
+ * reading it. Needs `busy`.
+ */
 static inline void rtscope__map_look(struct rtscope__shared *shared)
 {
 	struct statx *status = &shared->room->status;
@@ -341,7 +375,7 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	long memory = -RTSCOPE__EINVAL;
 	int file;
 
-	if (shared->look != &rtscope__off || !rtscope__fits_limit(RTU_LOOK_BYTES))
+	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) || !rtscope__fits_limit(RTU_LOOK_BYTES))
 		return;
 	rtscope__put_name(shared, shared->room->path, "look");
 	file = rtscope__open_behind_streams(shared->room->path,
@@ -359,7 +393,7 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	look->magic = RTU_LOOK_MAGIC;
 	look->abi_version = RTU_ABI_VERSION;
 	shared->look_file = rtscope__identity(status);
-	shared->look = &look->look;
+	RTSCOPE__STORE(shared->look, &look->look);
 }
 
 /* The look page, if there is one. */

@@ -313,11 +313,15 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 	struct rtscope__answer answer;
 	uint64_t signals = rtscope__begin_work(shared);
 	long enabled;
+	int error;
 
 	rtscope__take_surely(shared);
+	error = rtscope__make_directory(shared);
 	/* The page comes before the session is looked for: a collector that finds no page has written its session already. */
-	if (!rtscope__make_directory(shared))
+	if (!error)
 		rtscope__map_look(shared);
+	else if (error == RTSCOPE__EPERM && shared->room->status.stx_uid != rtscope__user())
+		rtscope__wait_for_place(shared);
 	shared->filters = rtscope__filters(shared);
 	enabled = rtscope__show(shared);
 	/* There is a directory for this user, and a look page in it: as a fork's child, it tries again when somebody records. */

@@ -164,7 +164,7 @@ struct rtscope__shared {
 	struct rtu_provider *provider; /* of the leader: its file, or memory in its place; NULL: untraced */
 	struct rtscope__room *room;
 	const uint32_t *look; /* in the look page; &rtscope__off: there is none */
-	uint64_t look_file;   /* its inode number */
+	uint64_t look_file;   /* its inode number; 0: a page of this process's own is in its place */
 	uint32_t *alive;      /* in a page that is zero after a fork */
 	uint64_t birth_ns, ring_bytes;
 	uint64_t beat, beat_since_ns; /* when the collector's beat was last seen to change */

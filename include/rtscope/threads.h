@@ -39,6 +39,10 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 	answer->cause = RTU_LOST_IN_SETUP;
 	if (!rtscope__take(shared, 20))
 		return 0;
+	if (rtscope__waits_for_place(shared) && !rtscope__make_directory(shared)) {
+		rtscope__map_look(shared);
+		look = RTSCOPE__LOAD(*shared->look);
+	}
 	if (shared->state == RTSCOPE__HIDDEN_NOW) {
 		session = rtscope__find_session(shared);
 		if (!session && !asked &&
@@ -158,6 +162,9 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->is_refused) &&
 	    RTSCOPE__LOAD(shared->refused_look) == RTSCOPE__LOAD(*shared->look) && ++shared->quiet_events % 1024 != 0) {
 		answer->cause = RTU_LOST_NO_FILE;
+		/* Whether anybody wants it cannot be known. */
+		if (rtscope__waits_for_place(shared))
+			answer->error = RTSCOPE__UNWANTED;
 		return thread;
 	}
 	/* Nobody empties rings: looked at again only now and then. */
@@ -176,6 +183,10 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 		return thread;
 	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
 		return thread;
+	if (!asked && rtscope__waits_for_place(shared) && rtscope__is_place_taken()) {
+		answer->error = RTSCOPE__UNWANTED;
+		return thread;
+	}
 	/*
 	 * The child of a vfork() has this memory, and may be killed at any moment: the parent would then have work that never ends, and what
 	 * nobody gives back. Its events go into its thread's ring, if that is there.

@@ -442,6 +442,29 @@ fn root_a_program_that_found_no_room_at_its_start_is_recorded_once_there_is() {
 
 // NEEDS: host
 #[test]
+fn root_a_program_whose_place_another_user_had_is_recorded_once_root_has_taken_it_back() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let (unusual, recorder) = (unusual.display(), format!("{:?}", fixture.recorder(&[])));
+    let (line, said) = (fixture.path("line"), fixture.path("said"));
+    let (line, said) = (line.display(), said.display());
+    // Nothing tells the program that its place is free: the first 1023 events are not recorded, and nobody knows how many there were.
+    let script = format!(
+        "chmod 1777 /dev/shm; setpriv --reuid 12345 --regid 12345 --clear-groups mkdir /dev/shm/rtscope-0; mkfifo {line}; \
+         {unusual} late 5000 <{line} >{said} & exec 3>{line}; while ! grep -q ready {said}; do sleep 0.01; done; \
+         {recorder} -- sh -c 'echo >{line}; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}'"
+    );
+    let recorded = in_own_room(&fixture, "16m", &script);
+    assert_eq!(recorded.printed("emitted "), 10_000);
+    assert_eq!((recorded.events(), recorded.lost()), (10_000 - 1023, 0), "{}", recorded.account);
+    assert_eq!(recorded.account["refused"][0]["cause"], "place_taken");
+}
+
+// NEEDS: host
+#[test]
 fn root_a_program_with_its_own_room_runs_on() {
     if skip::without_root() || skip::without_tool("unshare") {
         return;

@@ -218,6 +218,9 @@ fn a_recorder_that_was_killed_after_the_end_knows_all_losses() {
     let converted = complete(&played, UserRecording::open(&played.trace()).unwrap());
     let losses = [LossCause::BufferFull, LossCause::Unreadable].map(|cause| lost(&converted, cause));
     assert_eq!((converted.events, losses, converted.losses.len()), (10, [7, 1], 2));
+    // And whose they are.
+    let of_users: Vec<u64> = converted.by_user.values().map(|of_user| of_user.lost).collect();
+    assert_eq!(of_users, [8]);
 }
 
 /// Changes of a lying program to its ring between polls.
