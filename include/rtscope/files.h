@@ -375,7 +375,8 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	long memory = -RTSCOPE__EINVAL;
 	int file;
 
-	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) || !rtscope__fits_limit(RTU_LOOK_BYTES))
+	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) ||
+	    !rtscope__fits_limit(RTU_LOOK_BYTES))
 		return;
 	rtscope__put_name(shared, shared->room->path, "look");
 	file = rtscope__open_behind_streams(shared->room->path,

@@ -15,9 +15,7 @@ mod snapshot;
 mod user;
 
 use crate::Error;
-use crate::budget::{
-    Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after,
-};
+use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after};
 use crate::directory::UserDirectory;
 use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;

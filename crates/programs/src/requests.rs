@@ -266,6 +266,7 @@ mod tests {
         assert!(!path.exists());
     }
 
+    // NEEDS: host
     #[test]
     fn root_the_socket_of_another_users_killed_recorder_is_left() {
         if rtscope_testkit::skip::without_root() {

@@ -4,8 +4,8 @@
 use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
-use rtscope_session::command::CommandEnd;
 use rtscope_programs::collector::{LossesByUser, UserLosses};
+use rtscope_session::command::CommandEnd;
 use rtscope_session::record::{LostEvents, RecordedTrace, losses_by_user};
 use rtscope_session::users;
 use rtscope_store::ConversionSummary;

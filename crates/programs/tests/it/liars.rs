@@ -239,8 +239,7 @@ fn what_a_flight_recorder_has_overwritten_is_given_back_when_it_is_found_and_whe
     let name = ring_name(PID, HONEST, PID, 0);
     directory.write(&name, &ring(HONEST, 100));
     let mut options = File::options();
-    let file =
-        options.read(true).write(true).open(directory.path().join(name)).expect("a file of the test");
+    let file = options.read(true).write(true).open(directory.path().join(name)).expect("a file of the test");
     // The thread has written so many rings, and 2 KiB more.
     let write = |laps: u64| {
         let head = (laps * RING_BYTES as u64 + 2048).to_le_bytes();

@@ -115,7 +115,7 @@ pub fn run(
 fn snapshots_bytes(settings: &RecordSettings, place: &Path) -> u64 {
     let free = || {
         let disk = nix::sys::statvfs::statvfs(place).ok()?;
-        Some(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())) / 2)
+        Some(disk.blocks_available().saturating_mul(disk.fragment_size()) / 2)
     };
     // Of a disk whose size cannot be known nothing can be kept free.
     settings.snapshots_bytes.or_else(free).unwrap_or(u64::MAX)
@@ -200,12 +200,7 @@ impl Flight {
     }
 
     /// All of it is copied before any of it is written. Returns its bytes.
-    fn save(
-        &mut self,
-        target: &Path,
-        space: SnapshotSpace,
-        observer: &dyn Observer,
-    ) -> Result<u64, Failure> {
+    fn save(&mut self, target: &Path, space: SnapshotSpace, observer: &dyn Observer) -> Result<u64, Failure> {
         let kernel = self.kernel.as_mut().map(KernelFlight::freeze).transpose()?;
         let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
         let programs = self.programs.as_ref().map(|programs| programs.freeze((self.started, until), space));

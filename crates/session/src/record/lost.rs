@@ -167,11 +167,9 @@ mod tests {
     fn what_another_users_program_claims_is_named_and_left_out_where_users_are_asked_for() {
         let judged = |is_unasked: bool| {
             let loss = |cause, count| Loss { cpu: None, cause, count };
-            let liar =
-                UserLosses { lost: 1_000_000, is_uncounted: true, filtered: 5_000_000, is_unasked };
+            let liar = UserLosses { lost: 1_000_000, is_uncounted: true, filtered: 5_000_000, is_unasked };
             let honest = UserLosses { lost: 2, ..UserLosses::default() };
-            let losses =
-                vec![loss(LossCause::NoBuffer, Some(1_000_002)), loss(LossCause::Refused, None)];
+            let losses = vec![loss(LossCause::NoBuffer, Some(1_000_002)), loss(LossCause::Refused, None)];
             let by_user = LossesByUser::from([(4_000_000_000, liar), (4_000_000_001, honest)]);
             let summary =
                 UserSummary { events: 98, filtered: 5_000_000, losses, by_user, ..UserSummary::default() };

@@ -493,7 +493,10 @@ impl Listener {
             Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
             None => None,
         };
-        let user = self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), SnapshotSpace::default()));
+        let user = self
+            .programs
+            .as_ref()
+            .map(|programs| programs.freeze((trace.from, trace.until), SnapshotSpace::default()));
         let hardware = self.take_units(snapshot.detected)?;
         self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
     }

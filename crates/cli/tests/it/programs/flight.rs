@@ -236,7 +236,10 @@ fn what_snapshots_of_events_take_is_limited() {
     let output = interrupt(recorder);
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut said, &mut rest).expect("text");
-    assert!(rest.contains("1 trace was saved because of --snapshot-on, and no more will be (--snapshots-size)"), "{rest}");
+    assert!(
+        rest.contains("1 trace was saved because of --snapshot-on, and no more will be (--snapshots-size)"),
+        "{rest}"
+    );
     assert!(rest.contains("asked for 1 more trace (one a second at most)"), "{rest}");
     // The last one is no event's.
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

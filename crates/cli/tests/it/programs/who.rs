@@ -73,13 +73,8 @@ fn root_losses_that_another_users_program_claims_are_named_and_count_where_it_is
         return;
     };
     let user = |uid: u32| format!("setpriv --reuid {uid} --regid {uid} --clear-groups");
-    let script = format!(
-        "{} {} 1000000 && {} {} 10",
-        user(12345),
-        liar.display(),
-        user(12346),
-        honest.display()
-    );
+    let script =
+        format!("{} {} 1000000 && {} {} 10", user(12345), liar.display(), user(12346), honest.display());
     let run = |json: bool, options: &[&str]| {
         let mut command = rtscope();
         command.args(["record", "-u", "test:*", "-o"]).arg(fixture.trace());
@@ -88,9 +83,7 @@ fn root_losses_that_another_users_program_claims_are_named_and_count_where_it_is
         std::fs::remove_dir_all(fixture.trace()).expect("it was made");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output)
     };
-    let claim = |asked: bool| {
-        json!([{ "uid": 12345, "name": null, "count": 1_000_000, "uncounted": false, "asked": asked }])
-    };
+    let claim = |asked: bool| json!([{ "uid": 12345, "name": null, "count": 1_000_000, "uncounted": false, "asked": asked }]);
     // Everybody's count, and it is said whose they are.
     let (code, said, output) = run(true, &["--fail-if-lost"]);
     assert_eq!(code, Some(6), "{said}");
