@@ -5,15 +5,16 @@ use crate::exit::{Failure, help};
 use crate::observer::Terminal;
 use crate::output::note;
 use crate::progress::Progress;
-use crate::stop::{Stop, on_signals};
+use crate::stop::on_signals;
 use crate::trace_args::EventOptions;
 use clap::{ValueEnum, ValueHint};
-use rtscope_ctf::{Cut, Pattern, Selection, TraceSet, cut, read};
+use rtscope_ctf::{Cut, cut};
+use rtscope_session::Observer;
 use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::watch::files;
 use rtscope_session::whole_file;
-use rtscope_view::perfetto::{self, CounterField, Settings, Summary};
-use std::io::{self, BufWriter, Write};
+use rtscope_view::perfetto::{self, CounterField, Settings};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -129,7 +130,8 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     let mut set = traces::open(&options.trace, &Terminal::new())?;
     let filter = options.filter();
     let selection = filter.selection(&set, &Terminal::new())?;
-    check_counters(&set, &options.counter)?;
+    let doubts = perfetto::check_counters(&set, &options.counter).map_err(Failure::Usage)?;
+    doubts.iter().for_each(|text| Terminal::new().note(text));
     let settings = Settings {
         kernel_release: perfetto::kernel_release(&set),
         is_selection: !selection.events.is_empty() || !selection.conditions.is_empty(),
@@ -139,10 +141,18 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     let stop = on_signals()?;
     let mut damaged = std::mem::take(&mut set.damaged);
     let failed = |error| Failure::system(format!("writing {}", options.out.display()), &error);
-    let written = match options.out.as_os_str() == "-" {
-        true => convert(&set, &selection, &settings, io::stdout().lock(), &stop),
-        false => whole_file::make(&options.out, |file| convert(&set, &selection, &settings, file, &stop)),
+    let progress = Progress::new(100);
+    let mut at = |percent| {
+        progress.at(percent);
+        !stop.asked()
     };
+    let written = match options.out.as_os_str() == "-" {
+        true => perfetto::convert_traces((&set, &selection), io::stdout().lock(), &settings, &mut at),
+        false => whole_file::make(&options.out, |file| {
+            perfetto::convert_traces((&set, &selection), file, &settings, &mut at)
+        }),
+    };
+    progress.finish();
     let (summary, mut found) = match written {
         // The reader needs no more.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -153,57 +163,4 @@ fn to_perfetto(options: &ConvertOptions) -> Result<(), Failure> {
     }
     damaged.append(&mut found);
     traces::report_end(&options.trace, &mut damaged, &Terminal::new())
-}
-
-/// A misspelt name would draw nothing.
-fn check_counters(set: &TraceSet, counters: &[CounterField]) -> Result<(), Failure> {
-    for counter in counters {
-        let (event, field) = counter.names();
-        let refused = |why| Failure::Usage(format!("--counter {event}.{field}: {why}"));
-        let having = Selection { events: vec![Pattern::new(event)], ..Selection::default() };
-        let notes = having.check(set).map_err(refused)?;
-        notes.iter().for_each(|text| note(&format!("rtscope: {}", rtscope_view::clean(text))));
-        if notes.is_empty() {
-            having.check_fields(set, &[field]).map_err(refused)?;
-        }
-    }
-    Ok(())
-}
-
-type Converted = (Summary, Vec<rtscope_ctf::DamagedFile>);
-
-fn convert(
-    set: &TraceSet,
-    selection: &Selection,
-    settings: &Settings,
-    out: impl Write,
-    stop: &Stop,
-) -> io::Result<Converted> {
-    const BUFFER: usize = 1 << 20;
-    let (begin, end) = set.span();
-    let (begin, end) = (selection.from_ns.or(begin).unwrap_or(0), selection.to_ns.or(end).unwrap_or(0));
-    let progress = Progress::new(end.abs_diff(begin));
-    read(set, selection, &|_| true, |source| {
-        let out = BufWriter::with_capacity(BUFFER, out);
-        let converted = perfetto::convert(source, out, settings, &mut |time| {
-            progress.at(time.abs_diff(begin));
-            !stop.asked()
-        });
-        progress.finish();
-        if stop.asked() {
-            return Err(io::Error::new(
-                io::ErrorKind::Interrupted,
-                "stopped before the end; no file was made",
-            ));
-        }
-        let summary = converted?;
-        // Perfetto opens no file without events.
-        if summary.events == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "no event is selected; no file was made",
-            ));
-        }
-        Ok((summary, std::mem::take(&mut source.damaged)))
-    })
 }

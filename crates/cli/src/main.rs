@@ -11,7 +11,6 @@ mod documented_tests;
 mod exit;
 mod explain;
 mod fds;
-mod following;
 mod generate;
 mod hardware;
 mod help;

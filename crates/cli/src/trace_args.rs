@@ -8,6 +8,8 @@ use rtscope_ctf::TraceSet;
 use rtscope_session::stat::StatSettings;
 use rtscope_session::traces::{self, EventFilter};
 use rtscope_session::units::DurationNs;
+use rtscope_session::wall_clock::time_of_day;
+use rtscope_view::{EventFormat, EventPrinter};
 use std::path::PathBuf;
 
 const PRINT_EXAMPLES: &str = help!(
@@ -174,6 +176,25 @@ impl TraceOptions {
     /// Which of their events are wanted.
     pub fn filter(&self) -> EventFilter {
         EventFilter { from: self.from.clone(), until: self.to.clone(), ..self.events.filter() }
+    }
+}
+
+impl PrintOptions {
+    /// How events are printed.
+    pub fn printer(&self) -> EventPrinter<'_> {
+        let format = match self.format {
+            FormatArg::Text => EventFormat::Text,
+            FormatArg::Babeltrace => EventFormat::Babeltrace,
+            FormatArg::Json => EventFormat::Json,
+            FormatArg::Csv => EventFormat::Csv,
+        };
+        EventPrinter {
+            format,
+            fields: &self.fields,
+            clock_raw: self.clock_raw,
+            resolve: self.resolve,
+            clock: time_of_day,
+        }
     }
 }
 

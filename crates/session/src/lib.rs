@@ -19,6 +19,7 @@ pub mod devices;
 pub mod fail_if;
 mod failure;
 pub mod fds;
+pub mod following;
 pub mod hardware;
 pub mod hist;
 pub mod io_profile;

@@ -21,6 +21,7 @@ mod json;
 mod label;
 mod late;
 pub mod list;
+mod locale;
 mod lock;
 pub mod npt;
 pub mod perfetto;
@@ -41,8 +42,9 @@ mod watch;
 
 pub use caps::{CAPS_SCHEMA, caps_json, caps_text};
 pub use event::{
-    Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, JsonFormat, JsonWriter, PrettyFormat,
-    PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who, to_read, why_not,
+    Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, EventFormat, EventPrinter, JsonFormat,
+    JsonWriter, PrettyFormat, PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who,
+    to_read, why_not,
 };
 pub use explanation::{explanation_text, loss_line};
 pub use fds::{FDS_SCHEMA, fds_json, fds_text};
@@ -55,6 +57,7 @@ pub use io_profile::{
 pub use json::{SCHEMA, actions_json, command_json, explanation_json, late_json, stuck_json, summary_json};
 pub use label::{actor_label, cause_label, clean, origin_label, thread_label};
 pub use late::{late_line, late_text, stuck_text};
+pub use locale::{is_utf8, width_of};
 pub use record::{
     RECORD_SCHEMA, RECORD_USER_SCHEMA, SNAPSHOT_REQUEST_SCHEMA, much_lost, recorded_json, recorded_notes,
     recorded_text, snapshot_request_json,

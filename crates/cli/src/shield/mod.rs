@@ -3,7 +3,6 @@
 
 pub mod options;
 mod processes;
-mod rt0;
 pub mod table;
 
 use crate::exit::Failure;
@@ -17,6 +16,7 @@ use options::{
 };
 use rtscope_event::counted;
 use rtscope_session::shield::artis;
+use rtscope_session::shield::policy;
 use rtscope_session::shield::state::{self, ShieldState};
 use rtscope_session::shield::top::{self, TopSettings};
 use rtscope_session::shield::verify::{self, VerifySettings};
@@ -136,11 +136,11 @@ fn run_program(system: &System, options: &RunOptions) -> Result<(), Failure> {
         artis::become_rt1(system, &journal, options.policy.prio.unwrap_or(20))?;
         return Err(replaced_by(options));
     }
-    let policy = rt0::or_fifo(rt0::wanted(&options.policy)?);
+    let wanted = policy::or_fifo(policy::wanted(&options.policy.words())?);
     let first = Cpus::from_list(&journal.rt).ok().and_then(|cpus| cpus.iter().next());
     let own = std::process::id() as i32;
     check(&place::enter(system, own, options.cpu.or(first))?)?;
-    rt0::schedule(system, own, policy, options.policy.force, false, &Terminal::new())?;
+    policy::schedule(system, own, wanted, options.policy.force, false, &Terminal::new())?;
     Err(replaced_by(options))
 }
 
@@ -152,11 +152,11 @@ fn replaced_by(options: &RunOptions) -> Failure {
 }
 
 fn move_processes(system: &System, options: &MoveOptions) -> Result<(), Failure> {
-    let policy = rt0::wanted(&options.policy)?;
+    let wanted = policy::wanted(&options.policy.words())?;
     for pid in &options.pids {
         check(&place::enter(system, *pid, options.cpu)?)?;
-        if let Some(policy) = policy {
-            rt0::schedule(system, *pid, policy, options.policy.force, true, &Terminal::new())?;
+        if let Some(wanted) = wanted {
+            policy::schedule(system, *pid, wanted, options.policy.force, true, &Terminal::new())?;
         }
     }
     note(&format!("rtscope: {} moved", counted(options.pids.len(), "process", "processes")));

@@ -3,6 +3,7 @@
 
 use crate::exit::help;
 use clap::{Subcommand, ValueEnum, ValueHint};
+use rtscope_session::shield::policy::{PolicyName, PolicyWords};
 use rtscope_session::units::{Bytes, DurationNs};
 use rtscope_shield::knobs::Level;
 use rtscope_shield::tasks::Thread;
@@ -318,6 +319,19 @@ pub struct PolicyOptions {
     /// Skip the check whether all deadlines can be met; the kernel decides
     #[arg(long)]
     pub force: bool,
+}
+
+impl PolicyOptions {
+    pub fn words(&self) -> PolicyWords {
+        let policy = self.policy.map(|policy| match policy {
+            PolicyArg::Fifo => PolicyName::Fifo,
+            PolicyArg::Rr => PolicyName::Rr,
+            PolicyArg::Deadline => PolicyName::Deadline,
+        });
+        let [runtime_ns, deadline_ns, period_ns] =
+            [self.runtime, self.deadline, self.period].map(|time| time.map(|time| time.0));
+        PolicyWords { policy, prio: self.prio, runtime_ns, deadline_ns, period_ns, force: self.force }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,18 +5,20 @@
 
 use super::figures;
 use crate::exit::Failure;
-use crate::following::Reader;
 use crate::observer::Terminal;
 use crate::output::{note, object, result};
+use crate::stop;
 use crate::terminal;
 use crate::trace_args::StatOptions;
 use rtscope_ctf::{Counts, Follower, Selection, Stage, TraceSet};
 use rtscope_event::counted;
+use rtscope_session::following::OutputReader;
 use rtscope_session::stat::{self, Display, FollowedFigures, Following, StatReports};
 use rtscope_session::traces::{how_it_ended, report_damage};
 use rtscope_session::wall_clock::time_of_day;
 use rtscope_view::TraceStat;
 use std::io::{self, IsTerminal};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// Erases the screen.
@@ -27,7 +29,7 @@ pub fn run(options: &StatOptions) -> Result<(), Failure> {
     rtscope_session::limits::raise_file_limit();
     let settings = options.settings();
     let mut screen = Screen::new(options);
-    let mut reader = Reader::new()?;
+    let mut reader = OutputReader { stop: Rc::new(stop::on_signals()?), lost: |_, _, _| {} };
     let observer = Terminal::new();
     let following = Following {
         trace: &options.trace.trace,

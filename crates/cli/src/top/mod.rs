@@ -2,7 +2,6 @@
 //! `rtscope top`: an engine on this thread, and a screen on another one, which begins when the engine has something to show. So what cannot be
 //! done is said on a terminal that nobody has touched.
 
-mod keys;
 pub mod options;
 mod screen;
 

@@ -2,7 +2,6 @@
 //! The terminal: its modes, its keys, and a thread that draws. However it ends, the terminal is as it was before: when it is dropped, when a
 //! thread panics, and when signals ask for the end.
 
-use super::keys;
 use crate::exit::Failure;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,7 +13,7 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use rtscope_session::StopHandle;
-use rtscope_view::top::{TopAsked, TopView};
+use rtscope_view::top::{TopAsked, TopView, take_keys};
 use std::io::{self, BufWriter, Stdout, stdin, stdout};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
@@ -121,7 +120,7 @@ fn show(shared: &Shared, heard: &OnceLock<StopHandle>) -> io::Result<()> {
             _ => {}
         }
         let Some(has_more) = read_keys(&mut typed)? else { return Ok(()) };
-        for key in keys::take(&mut typed, !has_more) {
+        for key in take_keys(&mut typed, !has_more) {
             if shared.change(|view| view.key(key)) == TopAsked::End {
                 shared.change(|view| view.note("ending"));
                 heard.get().iter().for_each(|stop| stop.ask());

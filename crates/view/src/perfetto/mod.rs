@@ -24,9 +24,11 @@ mod packets;
 mod sched;
 mod syscalls;
 mod threads;
+mod traces;
 mod wire;
 
 pub use instants::CounterField;
+pub use traces::{check_counters, convert_traces};
 
 use crate::units::counted;
 use bind::{Meaning, ThreadFields, WakingFields};

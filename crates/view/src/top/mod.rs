@@ -5,12 +5,15 @@
 //! terminal is somebody else.
 
 mod draw;
+mod keys;
 mod late;
 mod layout;
 mod pages;
 mod rows;
 #[cfg(test)]
 mod tests;
+
+pub use keys::take_keys;
 
 use crate::style::Style;
 use late::LateStore;

@@ -3,13 +3,14 @@
 //!
 //! Not by crossterm: its reader goes on for ever with a terminal that is gone, where another thread has the signal that says so.
 
-use rtscope_view::top::TopKey;
+use super::TopKey;
 
 const ESCAPE: u8 = 0x1b;
 
 /// The keys in these bytes, which are taken out. What may be the beginning of a key stays, unless no more comes for a while (`is_all`): then Escape
 /// is a key.
-pub fn take(bytes: &mut Vec<u8>, is_all: bool) -> Vec<TopKey> {
+#[must_use]
+pub fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<TopKey> {
     let mut keys = Vec::new();
     let mut at = 0;
     while let Some((key, length)) = bytes.get(at..).and_then(|rest| first(rest, is_all)) {
@@ -61,7 +62,7 @@ mod tests {
 
     fn keys(text: &str) -> Vec<TopKey> {
         let mut bytes = text.as_bytes().to_vec();
-        let keys = take(&mut bytes, true);
+        let keys = take_keys(&mut bytes, true);
         assert!(bytes.is_empty(), "{bytes:?} of {text:?}");
         keys
     }
@@ -87,11 +88,11 @@ mod tests {
     #[test]
     fn a_key_may_come_in_pieces() {
         let mut bytes = vec![ESCAPE];
-        assert_eq!(take(&mut bytes, false), []);
+        assert_eq!(take_keys(&mut bytes, false), []);
         bytes.push(b'[');
-        assert_eq!(take(&mut bytes, false), []);
+        assert_eq!(take_keys(&mut bytes, false), []);
         bytes.extend(*b"5~j");
-        assert_eq!(take(&mut bytes, false), [TopKey::PageUp, TopKey::Character('j')]);
+        assert_eq!(take_keys(&mut bytes, false), [TopKey::PageUp, TopKey::Character('j')]);
         assert!(bytes.is_empty());
     }
 }
