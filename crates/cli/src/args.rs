@@ -111,6 +111,9 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Remove what a process left in the kernel that was ended at once
+    #[command(hide = true)]
+    Sweep,
     /// Write the man pages into a directory
     #[command(after_help = help!("Example:\n  rtscope man share/man/man1"))]
     Man {

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         Command::Hardware(options) => hardware::run(&options),
         Command::Caps(options) => caps::run(&options),
         Command::Completions { shell } => generate::completions(shell),
+        Command::Sweep => stop::sweep(),
         Command::Man { dir } => generate::man_pages(&dir),
     };
     exit::report(result)

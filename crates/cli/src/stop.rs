@@ -1,17 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Signals that end a watch or a recording. The first one ends it in order (a snapshot under way is finished); a Ctrl-C after that ends
-//! it at once. The others may come more than once for one reason: SIGHUP from the terminal and from the shell, and SIGTERM as the
+//! it at once, and leaves nothing in the kernel either. The others may come more than once for one reason: SIGHUP from the terminal and from the shell, and SIGTERM as the
 //! signal that tells of a parent's death, which comes once for each of its threads.
 
 use crate::exit::Failure;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::unistd::execv;
+use rtscope_kernel::tracefs::{Tracefs, TracefsError};
 pub use rtscope_session::Stop;
 use rtscope_session::StopHandle;
+use rtscope_session::record::is_unfinished;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
-use signal_hook::low_level::pipe;
-use std::io;
+use signal_hook::low_level::{self, pipe};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::thread::Builder;
+use std::time::Duration;
+
+/// The exit code after a second Ctrl-C.
+const ENDED_AT_ONCE: i32 = 128 + SIGINT;
+/// How often it is tried to remove instances, every 5 ms.
+const SWEEPS: u32 = 100;
+
+static RECORDED: OnceLock<PathBuf> = OnceLock::new();
 
 /// From now on signals ask.
 pub fn on_signals() -> Result<Stop, Failure> {
@@ -44,9 +62,77 @@ fn registered() -> io::Result<Stop> {
 }
 
 fn register(handle: &StopHandle) -> io::Result<()> {
-    // Before the next: a second Ctrl-C finds the flag set and ends the process.
-    flag::register_conditional_shutdown(SIGINT, 128 + SIGINT, handle.flag())?;
+    let (interrupts, tell) = UnixStream::pair()?;
+    let (others, tell_others) = UnixStream::pair()?;
+    pipe::register(SIGINT, tell)?;
+    for signal in [SIGTERM, SIGHUP] {
+        pipe::register(signal, tell_others.try_clone()?)?;
+    }
+    Builder::new().name("rtscope-signals".to_owned()).spawn(move || wait_for_force(&interrupts, &others))?;
     register_in_order(handle)
+}
+
+/// Ends the process at a Ctrl-C that follows another signal. A thread, and no handler: what is left to do then is no matter of a handler.
+fn wait_for_force(interrupts: &UnixStream, others: &UnixStream) {
+    let mut is_asked = false;
+    loop {
+        let mut watched = [interrupts, others].map(|stream| PollFd::new(stream.as_fd(), PollFlags::POLLIN));
+        if !matches!(poll(&mut watched, PollTimeout::NONE), Ok(_) | Err(Errno::EINTR)) {
+            return;
+        }
+        let has_come = watched.map(|watched| watched.any().unwrap_or(false));
+        // Each signal is a byte.
+        let count = |mut stream: &UnixStream, has_come: bool| match has_come {
+            true => stream.read(&mut [0; 64]).unwrap_or(0),
+            false => 0,
+        };
+        let (interrupts, others) = (count(interrupts, has_come[0]), count(others, has_come[1]));
+        if interrupts > usize::from(!is_asked) {
+            end_now();
+        }
+        is_asked |= interrupts + others > 0;
+    }
+}
+
+/// At once, whatever the other threads are doing, and with nothing left in the kernel. eBPF goes with the process; ftrace's instances do
+/// not, and cannot be removed while another thread has a file of theirs open: the process lets go of all of them by becoming another
+/// program, which removes them.
+fn end_now() {
+    if let Some(target) = RECORDED.get().filter(|target| is_unfinished(target)) {
+        crate::output::note(&format!(
+            "rtscope: ended at once: {0} is not complete; rtscope record --recover {0} makes its trace, or remove it",
+            target.display()
+        ));
+    }
+    if rtscope_kernel::tracefs::has_instances() {
+        // Of a third Ctrl-C and what comes with it.
+        let _ = SigSet::all().thread_block();
+        // It only returns where it cannot be; the next run removes them then.
+        let _ = execv(c"/proc/self/exe", &[c"rtscope", c"sweep"]);
+    }
+    low_level::exit(ENDED_AT_ONCE);
+}
+
+/// What removes the instances of processes that are gone, among them what this one was.
+pub fn sweep() -> ! {
+    // Readers may need a moment to go.
+    for _ in 0..SWEEPS {
+        match Tracefs::find().and_then(|tracefs| tracefs.sweep()) {
+            Err(TracefsError::Busy(_)) => std::thread::sleep(Duration::from_millis(5)),
+            Ok(_) => break,
+            Err(error) => {
+                crate::output::note(&format!("rtscope: {error}"));
+                break;
+            }
+        }
+    }
+    low_level::exit(ENDED_AT_ONCE)
+}
+
+/// Where a recording goes, which can be completed when it was ended at once.
+pub fn records_to(target: &Path) {
+    // There is one.
+    let _ = RECORDED.set(target.to_owned());
 }
 
 fn register_in_order(handle: &StopHandle) -> io::Result<()> {

@@ -31,6 +31,7 @@ fn recorded(options: &RecordOptions, report: &Report) -> Result<(), Failure> {
     }
     let settings = options.settings()?;
     if !options.flight_recorder {
+        stop::records_to(&settings.output);
         return record::run(&settings, &stop::on_signals_later(None)?, report);
     }
     let asked = Arc::new(AtomicBool::new(false));

@@ -60,6 +60,9 @@ pub struct Instance {
     path: PathBuf,
     /// `tracing_on`; also carries the lock that shows that we live. `None`: it was removed.
     switch: Option<File>,
+    /// `free_buffer`: when it is closed, by whatever ends this process, the kernel stops the instance and frees its buffers. What is left
+    /// after SIGKILL is a directory that costs no memory.
+    free: Option<File>,
     layout: PageLayout,
 }
 
@@ -69,17 +72,20 @@ impl Instance {
     /// # Errors
     /// See [`TracefsError`]. Nothing is left behind.
     pub fn create(tracefs: &Tracefs, config: &InstanceConfig) -> Result<Instance, TracefsError> {
-        let path = make_directory(tracefs)?;
+        sweep::one_more();
+        let path = make_directory(tracefs).inspect_err(|_| sweep::one_less())?;
         let on = path.join(sweep::LOCKED);
         let switch = OpenOptions::new().read(true).write(true).open(&on);
         let switch = switch.map_err(|error| {
             let _ = sweep::remove(&path);
+            sweep::one_less();
             TracefsError::writing("open a trace instance", &on, error)
         })?;
         // Nobody else can have it: the name is ours. Without lock a sweep in another PID namespace could remove it.
         let _ = sweep::try_lock(&switch);
         let layout = PageLayout::of_64_bit(4096);
-        let mut instance = Instance { tracefs: tracefs.clone(), path, switch: Some(switch), layout };
+        let mut instance =
+            Instance { tracefs: tracefs.clone(), path, switch: Some(switch), free: None, layout };
         instance.stop()?;
         instance.configure(config)?;
         Ok(instance)
@@ -105,6 +111,8 @@ impl Instance {
         if let Some(cpus) = &config.cpus {
             self.write("tracing_cpumask", &cpu_mask(cpus))?;
         }
+        // Where it cannot be had, buffers stay after SIGKILL until the next run.
+        self.free = OpenOptions::new().write(true).open(self.path.join("free_buffer")).ok();
         self.write_tids("set_event_pid", &config.tids)?;
         self.write_tids("set_event_notrace_pid", &config.exclude_tids)?;
         let layout = self.read("events/header_page")?;
@@ -128,9 +136,10 @@ impl Instance {
             return Err(TracefsError::writing("keep old events", &path, io::ErrorKind::Unsupported.into()));
         }
         self.option("event-fork", config.follow_forks)?;
-        for name in ["stacktrace", "userstacktrace", "block", "pause-on-trace", "disable_on_free"] {
+        for name in ["stacktrace", "userstacktrace", "block", "pause-on-trace"] {
             self.option(name, false)?;
         }
+        self.option("disable_on_free", true)?;
         // These note the name and process of each task that has an event, which costs time in each. But the kernel changes
         // them for every instance's events that are on (`trace_event_enable_cmd_record`), so only when nobody has any.
         if !self.others_record() {
@@ -330,15 +339,22 @@ impl Instance {
         }
         // Also when it cannot be removed, it shall cost nobody anything.
         let off = self.stop().and(self.disable_all());
+        self.free = None;
         self.switch = None;
+        let removed = self.remove_directory();
+        sweep::one_less();
+        removed.and(off)
+    }
+
+    fn remove_directory(&self) -> Result<(), TracefsError> {
         // A sweep of another rtscope may look at it for a moment.
         for _ in 0..20 {
             match sweep::remove(&self.path) {
                 Err(TracefsError::Busy(_)) => std::thread::sleep(Duration::from_millis(5)),
-                done => return done.and(off),
+                done => return done,
             }
         }
-        sweep::remove(&self.path).and(off)
+        sweep::remove(&self.path)
     }
 
     fn read(&self, file: &str) -> Result<String, TracefsError> {

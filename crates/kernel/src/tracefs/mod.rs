@@ -25,3 +25,4 @@ pub use instance::{Instance, InstanceConfig};
 pub use mount::{EventName, Tracefs};
 pub use reader::RawReader;
 pub use stats::CpuStats;
+pub use sweep::has_instances;

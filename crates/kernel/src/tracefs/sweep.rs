@@ -3,7 +3,9 @@
 //!
 //! A name carries the process's number and start time, so that a number that was given to somebody else is not taken for
 //! the owner. Numbers mean nothing in another PID namespace, so the owner also holds a lock on one of the instance's files:
-//! an instance is only removed when its process is not seen *and* nobody holds the lock.
+//! an instance is only removed when its process is not seen *and* nobody holds the lock. One of this very process is removed when nobody
+//! holds the lock: it is from before execve(), by which a process that is ended in a hurry lets go of everything (`rtscope` does that at
+//! a second Ctrl-C).
 
 use super::error::TracefsError;
 use super::mount::Tracefs;
@@ -13,10 +15,33 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PREFIX: &str = "rtscope-";
 /// The file on which the owner holds its lock.
 pub(super) const LOCKED: &str = "tracing_on";
+
+/// Instances of this process that have not been removed.
+static INSTANCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Another one is being made.
+pub(super) fn one_more() {
+    // ORDER: relaxed; a number that stands for itself.
+    INSTANCES.fetch_add(1, Ordering::Relaxed);
+}
+
+/// One is gone, or will not be removed by this process.
+pub(super) fn one_less() {
+    // ORDER: relaxed; as above.
+    INSTANCES.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Whether this process has instances, which would stay if it ended at once.
+#[must_use]
+pub fn has_instances() -> bool {
+    // ORDER: relaxed; as above.
+    INSTANCES.load(Ordering::Relaxed) > 0
+}
 
 /// The name of this process's instance number `n`.
 pub(super) fn own_name(n: u32) -> String {
@@ -50,7 +75,7 @@ pub(super) fn try_lock(file: &File) -> io::Result<bool> {
 
 fn is_left_over(path: &Path, name: &str) -> bool {
     let Some((pid, started)) = owner(name) else { return false };
-    if start_time(pid) == Some(started) {
+    if pid != std::process::id() && start_time(pid) == Some(started) {
         return false;
     }
     // The lock goes with the file at the end, and must, since an open file keeps an instance from being removed.

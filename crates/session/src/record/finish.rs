@@ -3,6 +3,7 @@
 
 use super::RecordedTrace;
 use crate::{Failure, Observer};
+use rtscope_kernel::tracefs::Tracefs;
 use rtscope_store::user::UserRecording;
 use rtscope_store::{LiveConversion, Options, Progress, Spool};
 use std::path::{Path, PathBuf};
@@ -111,6 +112,8 @@ pub fn complete_programs(
 /// When there is nothing, its recorder is alive, or the trace cannot be made.
 pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
     crate::limits::raise_file_limit();
+    // Its instance, too, if it is still there; whoever may not remove it can have the trace all the same.
+    let _ = Tracefs::find().and_then(|tracefs| tracefs.sweep());
     let mut found = false;
     for place in places(target) {
         if let Some(path) = Spool::find(&place) {

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod complete;
+mod ends;
 mod figures;
 mod kernel;
 mod latency;

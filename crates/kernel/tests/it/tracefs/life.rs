@@ -189,6 +189,11 @@ fn root_what_a_killed_process_left_is_swept() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(exists(&path), "nothing cleans up after SIGKILL");
+    // But the kernel stops it and frees its buffers, which costs memory and each event time.
+    let said = |file: &str| fs::read_to_string(path.join(file)).expect("it is there");
+    assert_eq!(said("tracing_on").trim(), "0");
+    let kib = said("buffer_total_size_kb");
+    assert!(kib.trim().parse::<u64>().expect("a number") < 256, "{kib}");
     let begin = Instant::now();
     let swept = tracefs.sweep().unwrap();
     println!("swept {swept:?} in {:?}", begin.elapsed());
