@@ -20,6 +20,8 @@ const PRINT_EXAMPLES: &str = help!(
       The same as babeltrace2 prints it.
   rtscope print trace/ --event 'sched_*' --task control --from +1.5s --to +1.6s
       What the scheduler did with a task within a tenth of a second.
+  rtscope print trace/ --event 'sched:*,!sched_stat_*'
+      All events of the scheduler but these.
   rtscope print trace/ --where 'prev_prio < 0 && next_comm =~ \"kworker*\"' --format json
       One JSON object per line (docs/event-formats.md).
   rtscope print trace/ --event 'irq_*' --format csv --fields irq,name,ret
@@ -152,7 +154,7 @@ pub struct TraceOptions {
 #[derive(Debug, clap::Args)]
 pub struct EventOptions {
     /// Only events with this name (with * and ?), as in the trace or as rtscope list and -k write it (irq:softirq_entry, syscalls,
-    /// PROVIDER); separated by commas
+    /// PROVIDER); !NAME leaves out; separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub event: Vec<String>,
     /// Only events whose fields match: comparisons (== != < <= > >=, =~ for patterns), joined by && || ! and parentheses. Priorities

@@ -51,7 +51,7 @@ pub use kernel::{Event, TaskState, VectorKind, softirq_name, step_vector_name};
 pub use lock::{LockAccess, LockKind, LockWait};
 pub use mask::{CpuMask, ParseCpuMaskError};
 pub use names::{Comm, Names, Policy, TaskInfo, is_invisible};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, PatternList, glob_matches};
 pub use recording::{CpuHistory, Loss, LossCause, Recording};
 pub use recording_source::RecordingSource;
 pub use schema::{

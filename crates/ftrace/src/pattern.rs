@@ -7,6 +7,8 @@
 //! - `syscalls:openat`: a system call, its entry and its exit. The names are the kernel's (`newfstatat`, not `fstatat`).
 //! - `!PATTERN`: without these, wherever in the list it stands. A list of exclusions only: all but these.
 
+use rtscope_event::{PatternList, glob_matches};
+
 /// How the kernel names the events of a system call.
 const SYSCALL_PREFIXES: [&str; 2] = ["sys_enter_", "sys_exit_"];
 
@@ -31,17 +33,12 @@ struct Pattern {
     text: String,
     system: Option<String>,
     name: String,
-    exclude: bool,
 }
 
 impl Pattern {
-    fn parse(text: &str, list: &str) -> Result<Pattern, PatternError> {
-        let (exclude, body) = match text.strip_prefix('!') {
-            Some(body) => (true, body.trim()),
-            None => (false, text),
-        };
+    fn parse(body: &str, list: &str) -> Result<Pattern, PatternError> {
         let empty = || PatternError::Empty(list.to_string());
-        let form = || PatternError::Form(text.to_string());
+        let form = || PatternError::Form(body.to_string());
         let (system, name) = match body.split_once(':') {
             Some((system, name)) => (Some(system.to_string()), name),
             None => (None, body),
@@ -52,7 +49,7 @@ impl Pattern {
         if name.contains([':', '!']) || body.contains(char::is_whitespace) {
             return Err(form());
         }
-        Ok(Pattern { text: text.to_string(), system, name: name.to_string(), exclude })
+        Ok(Pattern { text: body.to_string(), system, name: name.to_string() })
     }
 
     fn matches(&self, system: &str, name: &str) -> bool {
@@ -72,7 +69,7 @@ impl Pattern {
 /// A list of patterns: which tracepoints are included, and which excluded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patterns {
-    list: Vec<Pattern>,
+    list: PatternList<Pattern>,
 }
 
 impl Patterns {
@@ -81,8 +78,7 @@ impl Patterns {
     /// # Errors
     /// See [`PatternError`].
     pub fn parse(list: &str) -> Result<Patterns, PatternError> {
-        let patterns = list.split(',').map(|text| Pattern::parse(text.trim(), list));
-        Ok(Patterns { list: patterns.collect::<Result<_, _>>()? })
+        Ok(Patterns { list: PatternList::parse(list.split(','), |text| Pattern::parse(text, list))? })
     }
 
     /// Reads several lists, as from several arguments.
@@ -92,7 +88,9 @@ impl Patterns {
     pub fn parse_all<T: AsRef<str>>(lists: impl IntoIterator<Item = T>) -> Result<Patterns, PatternError> {
         let mut all = Patterns::default();
         for list in lists {
-            all.list.extend(Patterns::parse(list.as_ref())?.list);
+            let PatternList { include, exclude } = Patterns::parse(list.as_ref())?.list;
+            all.list.include.extend(include);
+            all.list.exclude.extend(exclude);
         }
         Ok(all)
     }
@@ -106,50 +104,19 @@ impl Patterns {
     /// Whether this tracepoint is included.
     #[must_use]
     pub fn matches(&self, system: &str, name: &str) -> bool {
-        let wanted = |exclude: bool| self.list.iter().filter(move |pattern| pattern.exclude == exclude);
-        let only_exclusions = !self.list.is_empty() && wanted(false).next().is_none();
-        let included = only_exclusions || wanted(false).any(|pattern| pattern.matches(system, name));
-        included && !wanted(true).any(|pattern| pattern.matches(system, name))
+        !self.list.is_empty() && self.list.matches(|pattern| pattern.matches(system, name))
     }
 
     /// Patterns (other than exclusions) that match none of these events: most likely misspelled.
     #[must_use]
     pub fn without_match<'a>(&self, events: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Vec<&str> {
         let unused = |pattern: &&Pattern| !events.clone().any(|(system, name)| pattern.matches(system, name));
-        self.list.iter().filter(|p| !p.exclude).filter(unused).map(|pattern| pattern.text.as_str()).collect()
+        self.list.include.iter().filter(unused).map(|pattern| pattern.text.as_str()).collect()
     }
 }
 
-/// Whether `pattern` describes all of `text`: `*` any characters, `?` one, all else itself.
-///
-/// Backtracks only to the last `*`, which is enough (text taken by an earlier one can always be taken by the later one), so the
-/// time is at most the product of the lengths.
-#[must_use]
-pub fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((at, from)) => {
-                    star = Some((at, from + 1));
-                    p = at + 1;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|byte| *byte == b'*')
+fn glob(pattern: &str, text: &str) -> bool {
+    glob_matches(pattern.as_bytes(), text.as_bytes())
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ fn expected(data: &[u8]) -> c_int {
         data[40..data.len() - 1].split(|byte| *byte == 0).filter(|one| !one.is_empty()).collect();
     let is_wanted = |text: &&&CStr| {
         let (name, number) = text.to_str().unwrap().split_once(' ').unwrap();
-        let matches = |pattern: &&&[u8]| rtscope_programs::patterns::glob(&pattern[1..], name.as_bytes());
+        let matches = |pattern: &&&[u8]| rtscope_event::glob_matches(&pattern[1..], name.as_bytes());
         let mut found = patterns.iter().filter(matches).peekable();
         number.parse::<u32>().unwrap() <= level
             && found.peek().is_some()

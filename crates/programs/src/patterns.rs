@@ -5,6 +5,7 @@
 //! both.
 
 use crate::Error;
+use rtscope_event::{PatternList, glob_matches};
 use serde::{Deserialize, Serialize};
 
 /// The events to be recorded.
@@ -30,21 +31,8 @@ impl RequestedEvents {
     /// # Errors
     /// When one cannot match anything.
     pub fn parse(patterns: &[String], level: u32) -> Result<RequestedEvents, Error> {
-        let mut wanted = RequestedEvents { include: Vec::new(), exclude: Vec::new(), level };
-        for pattern in patterns {
-            let (list, text) = match pattern.strip_prefix('!') {
-                Some(rest) => (&mut wanted.exclude, rest),
-                None => (&mut wanted.include, pattern.as_str()),
-            };
-            let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?' | ':');
-            if text.is_empty() || !text.chars().all(legal) {
-                let why =
-                    "names of events have letters, digits and _, as PROVIDER:EVENT; * and ? stand for any";
-                return Err(Error::Pattern(pattern.clone(), why));
-            }
-            let text = if text.contains(':') || text == "*" { text.to_string() } else { format!("{text}:*") };
-            list.push(text);
-        }
+        let PatternList { include, exclude } = PatternList::parse(patterns, pattern)?;
+        let mut wanted = RequestedEvents { include, exclude, level };
         if wanted.include.is_empty() {
             wanted.include.push("*".to_string());
         }
@@ -57,7 +45,8 @@ impl RequestedEvents {
     /// Whether an event is requested.
     #[must_use]
     pub fn matches(&self, name: &str, level: u32) -> bool {
-        let any = |list: &[String]| list.iter().any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
+        let any =
+            |list: &[String]| list.iter().any(|pattern| glob_matches(pattern.as_bytes(), name.as_bytes()));
         level <= self.level && any(&self.include) && !any(&self.exclude)
     }
 
@@ -70,30 +59,14 @@ impl RequestedEvents {
     }
 }
 
-/// `*` any characters, `?` one.
-#[must_use]
-pub fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut place) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while place < text.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, place));
-                at += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == text[place] => {
-                at += 1;
-                place += 1;
-            }
-            _ => {
-                let Some((star_at, star_place)) = star else { return false };
-                star = Some((star_at, star_place + 1));
-                at = star_at + 1;
-                place = star_place + 1;
-            }
-        }
+/// `PROVIDER:EVENT`, `PROVIDER`.
+fn pattern(text: &str) -> Result<String, Error> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '*' | '?' | ':');
+    if text.is_empty() || !text.chars().all(legal) {
+        let why = "names of events have letters, digits and _, as PROVIDER:EVENT; * and ? stand for any";
+        return Err(Error::Pattern(text.to_string(), why));
     }
-    pattern[at..].iter().all(|byte| *byte == b'*')
+    Ok(if text.contains(':') || text == "*" { text.to_string() } else { format!("{text}:*") })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct ListOptions {
     /// List running instrumented programs (the default without a PATTERN)
     #[arg(long, short, conflicts_with = "kernel")]
     pub user: bool,
-    /// Only what matches: SYSTEM:NAME with * and ?, a subsystem, syscalls, !PATTERN; with -u: PROVIDER:EVENT or PROVIDER.
+    /// Only what matches: SYSTEM:NAME with * and ?, a subsystem, syscalls, !PATTERN; with -u: PROVIDER:EVENT or PROVIDER, !PATTERN.
     /// May be separated by commas
     #[arg(value_name = "PATTERN")]
     pub patterns: Vec<String>,

@@ -189,7 +189,7 @@ fn said_of(cut: &Cut<'_>, trace: &OpenTrace) -> BTreeMap<String, String> {
     let list = |cpus: &std::collections::BTreeSet<u64>| {
         cpus.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
-    let events: Vec<String> = selection.events.iter().map(ToString::to_string).collect();
+    let events = selection.events.texts();
     let joined = |texts: &[String], sign: &str| (!texts.is_empty()).then(|| texts.join(sign));
     let old = |key: &str| trace.env().get(key).map(ToString::to_string);
     let number = |key: &str| old(key).and_then(|text| text.parse::<i64>().ok());

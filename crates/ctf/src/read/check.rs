@@ -94,7 +94,7 @@ impl Selection {
             .map(|event| event.name.as_str())
             .collect();
         let mut notes = Vec::new();
-        for pattern in &self.events {
+        for pattern in &self.events.include {
             if names.iter().any(|name| is_event_named(pattern, name)) {
                 continue;
             }
@@ -106,6 +106,14 @@ impl Selection {
             let similar = similar.map(|name| format!("; the nearest name is {name}")).unwrap_or_default();
             return Err(format!("the trace has no event {pattern}{similar} (rtscope stat lists them all)"));
         }
+        // What is misspelt there would leave out nothing.
+        let is_unknown = |pattern: &&rtscope_event::Pattern| {
+            !is_known_event(pattern) && !names.iter().any(|name| is_event_named(pattern, name))
+        };
+        let useless = self.events.exclude.iter().filter(is_unknown);
+        notes.extend(
+            useless.map(|pattern| format!("!{pattern} leaves nothing out: the trace has no such event")),
+        );
         Ok(notes)
     }
 

@@ -52,7 +52,7 @@ pub use index::{Losses, StreamGap};
 pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};
 pub use print::{Format, Piece, WriteEvent, print};
 pub use recording::{Trace, read_trace};
-pub use rtscope_event::{Pattern, is_event_named, nearest};
+pub use rtscope_event::{Pattern, PatternList, is_event_named, nearest};
 pub use run::{SHORT_LITERAL, Visit};
 pub use select::Selection;
 pub use set::{DamagedFile, OpenTrace, Stream, TraceSet};

@@ -10,7 +10,7 @@ use super::compile::picking_all;
 use super::condition::{Comparison, Condition, Test};
 use super::plan::{Field, Plan, Scope};
 use super::set::{Stream, TraceSet};
-use rtscope_event::{Pattern, Priority, Value, Values, is_event_named};
+use rtscope_event::{PatternList, Priority, Value, Values, is_event_named};
 use std::collections::BTreeSet;
 
 /// The selected events; by default all.
@@ -20,8 +20,8 @@ pub struct Selection {
     pub from_ns: Option<i64>,
     /// Not after this moment.
     pub to_ns: Option<i64>,
-    /// Events whose name matches one of these, as [`is_event_named`] says; all if empty.
-    pub events: Vec<Pattern>,
+    /// Events whose name matches these, as [`is_event_named`] says; all if empty.
+    pub events: PatternList,
     /// Events on these CPUs.
     pub cpus: Option<BTreeSet<u64>>,
     /// All of these hold.
@@ -60,7 +60,7 @@ impl Selection {
 
     /// Whether events of this name are selected.
     pub(super) fn wants_name(&self, name: &str) -> bool {
-        self.events.is_empty() || self.events.iter().any(|pattern| is_event_named(pattern, name))
+        self.events.matches(|pattern| is_event_named(pattern, name))
     }
 
     fn verdict(&self, origin: &Origin, stream: &StreamClass, event: &EventClass) -> Verdict {

@@ -137,7 +137,7 @@ fn a_cut_says_what_it_is_and_claims_no_more_than_it_knows() {
     assert_eq!(env("rtscope_cut_of"), info().trace_uuid.to_string());
     assert_ne!(set.traces[0].uuid(), Some(info().trace_uuid));
     // What was left out by choice is not "nothing happened".
-    let events = vec![rtscope_ctf::Pattern::new("irq_*")];
+    let events = rtscope_event::PatternList::new(["irq_*"]);
     try_cut(&dir, &at("some"), &Selection { events, ..Selection::default() }).unwrap();
     let some = read_trace(&at("some")).unwrap().recording;
     assert!(some.history.iter().all(|history| history.complete_since.is_none()) && some.history.len() == 2);

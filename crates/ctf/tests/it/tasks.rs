@@ -4,11 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use rtscope_ctf::{
-    Classes, Comparison, Condition, Evidence, Pattern, Selection, TaskNames, TaskSpans, TraceSet,
-    TraceWriter, count,
+    Classes, Comparison, Condition, Evidence, Selection, TaskNames, TaskSpans, TraceSet, TraceWriter, count,
 };
 use rtscope_event::{
-    Comm, CpuId, Event, EventKind, MonotonicNs, Names, Pid, Policy, Priority, TaskInfo, Tid,
+    Comm, CpuId, Event, EventKind, MonotonicNs, Names, PatternList, Pid, Policy, Priority, TaskInfo, Tid,
 };
 use rtscope_ftrace::format::EventFormat;
 use rtscope_testkit::recordings::{START, info};
@@ -103,7 +102,7 @@ fn threads_are_found_by_the_name_they_had_at_that_time() {
         for (pattern, expected) in [("make", 10 + 2), ("cp", 6), ("c?", 6), ("*", 18), ("ls", 0)] {
             let spans = Arc::new(TaskSpans::new(pattern, names.clone()));
             let selection = Selection {
-                events: vec![Pattern::new("syscalls:sys_enter_*")],
+                events: PatternList::new(["syscalls:sys_enter_*"]),
                 conditions: vec![
                     Condition::any_of(&["comm"], Comparison::Like, pattern)
                         .or(Condition::any_task_of(&["tid"], spans)),
@@ -129,7 +128,7 @@ fn what_cannot_match_is_refused_with_the_nearest_name() {
         let check = |events: &[&str], condition: &str| {
             let conditions =
                 if condition.is_empty() { Vec::new() } else { vec![Condition::parse(condition).unwrap()] };
-            let events = events.iter().map(|event| Pattern::new(event)).collect();
+            let events = PatternList::new(events);
             Selection { events, conditions, ..Selection::default() }.check(set)
         };
         for (events, condition) in [
@@ -176,7 +175,7 @@ fn priorities_are_compared_as_people_say_them() {
             ("prio =~ 'rt *'", 0),
         ] {
             let conditions = vec![Condition::parse(condition).unwrap()];
-            let events = vec![Pattern::new("lttng_statedump_*")];
+            let events = PatternList::new(["lttng_statedump_*"]);
             let selection = Selection { events, conditions, ..Selection::default() };
             assert_eq!(counted(set, &selection), expected, "{condition}");
         }

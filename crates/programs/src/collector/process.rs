@@ -9,10 +9,10 @@ use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
 use crate::look::Content;
-use crate::patterns::glob;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
+use rtscope_event::glob_matches;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Process {
         let of_provider = |provider: &Provider| {
             let (first, descriptions) = (provider.info.first_id, Arc::clone(&provider.info.descriptions));
             let is_meant =
-                |name: &str| patterns.iter().any(|pattern| glob(pattern.as_bytes(), name.as_bytes()));
+                |name: &str| patterns.iter().any(|pattern| glob_matches(pattern.as_bytes(), name.as_bytes()));
             let events = descriptions.events.iter().filter(|event| is_meant(&event.name));
             events.map(|event| first.saturating_add(event.index)).collect::<Vec<u32>>()
         };

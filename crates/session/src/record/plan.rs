@@ -6,9 +6,9 @@ use super::settings::KernelSettings;
 use super::words::OnlyWhile;
 use crate::Failure;
 use rtscope_abi as abi;
-use rtscope_event::nearest;
+use rtscope_event::{glob_matches, nearest};
 use rtscope_ftrace::format::{EventFormat, Field, FieldKind, Meaning, Scalar};
-use rtscope_ftrace::pattern::{Patterns, glob};
+use rtscope_ftrace::pattern::Patterns;
 use rtscope_kernel::syscalls::{
     address_syscall, are_not_preempted, path_syscall, replaces_memory, syscall_number,
 };
@@ -328,7 +328,8 @@ fn parse_filters(settings: &KernelSettings, wanted: &[EventName]) -> Result<Vec<
         let (pattern, expression) =
             split_filter(text).ok_or_else(|| wrong("write it as 'EVENT: EXPRESSION'"))?;
         let matching = wanted.iter().filter(|event| {
-            glob(pattern, &event.name) || glob(pattern, &format!("{}:{}", event.system, event.name))
+            let is = |name: &str| glob_matches(pattern.as_bytes(), name.as_bytes());
+            is(&event.name) || is(&event.to_string())
         });
         if let Some(why) = priorities::fault(expression) {
             return Err(wrong(&why));

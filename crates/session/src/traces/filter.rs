@@ -3,9 +3,8 @@
 
 use super::times::{TimeSpan, cpu_list, moment};
 use crate::{Failure, Observer};
-use rtscope_ctf::{
-    Comparison, Condition, Pattern, Selection, SharedTaskNames, TaskNames, TaskSpans, TraceSet,
-};
+use rtscope_ctf::{Comparison, Condition, Selection, SharedTaskNames, TaskNames, TaskSpans, TraceSet};
+use rtscope_event::PatternList;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -39,7 +38,7 @@ const COMMS: [&str; 9] = [
 /// What is asked for. The default is all.
 #[derive(Clone, Debug)]
 pub struct EventFilter {
-    /// Names of events, with `*` and `?`; none: all.
+    /// Names of events, with `*` and `?`, and `!` before what is left out; none: all.
     pub events: Vec<String>,
     /// What their fields have to be.
     pub conditions: Vec<String>,
@@ -150,10 +149,10 @@ impl EventFilter {
         }
     }
 
-    /// The names that were asked for; people write a blank behind a comma.
+    /// The names that were asked for.
     #[must_use]
-    pub fn patterns(&self) -> Vec<Pattern> {
-        self.events.iter().map(|pattern| Pattern::new(pattern.trim())).collect()
+    pub fn patterns(&self) -> PatternList {
+        PatternList::new(&self.events)
     }
 
     /// The CPUs that were asked for.

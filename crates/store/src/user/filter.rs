@@ -7,9 +7,9 @@
 
 use rtscope_ctf::{Condition, ConditionValue};
 use rtscope_event::exact;
+use rtscope_event::glob_matches;
 use rtscope_programs::RingInfo;
 use rtscope_programs::description::{EventDescription, Field, FieldType};
-use rtscope_programs::patterns::glob;
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,8 +64,10 @@ impl UserFilter {
         if event.level < self.level_from {
             return ClassFilter::None;
         }
-        let matching =
-            self.conditions.iter().filter(|(pattern, _)| glob(pattern.as_bytes(), event.name.as_bytes()));
+        let matching = self
+            .conditions
+            .iter()
+            .filter(|(pattern, _)| glob_matches(pattern.as_bytes(), event.name.as_bytes()));
         let mut conditions = Vec::new();
         let mut any = false;
         for (_, condition) in matching {
@@ -81,7 +83,8 @@ impl UserFilter {
     pub(super) fn remark(&self, event: &EventDescription) -> Option<String> {
         let field = |name: &str| event.fields.iter().find(|field| field.name == name);
         self.conditions.iter().find_map(|(pattern, condition)| {
-            let condition = condition.as_ref().filter(|_| glob(pattern.as_bytes(), event.name.as_bytes()))?;
+            let condition =
+                condition.as_ref().filter(|_| glob_matches(pattern.as_bytes(), event.name.as_bytes()))?;
             if let Some(missing) = condition.names().into_iter().find(|name| field(name).is_none()) {
                 return Some(format!(
                     "{} has no field '{missing}', which the condition of '{pattern}' is about",

@@ -2,7 +2,8 @@
 //! From traces on disk to a file for Perfetto.
 
 use super::{CounterField, Settings, Summary, convert};
-use rtscope_ctf::{DamagedFile, Pattern, Selection, TraceSet, read};
+use rtscope_ctf::{DamagedFile, Selection, TraceSet, read};
+use rtscope_event::PatternList;
 use std::io::{self, BufWriter, Write};
 
 /// Bytes that are written at once.
@@ -17,7 +18,7 @@ pub fn check_counters(set: &TraceSet, counters: &[CounterField]) -> Result<Vec<S
     for counter in counters {
         let (event, field) = counter.names();
         let refused = |why| format!("--counter {event}.{field}: {why}");
-        let having = Selection { events: vec![Pattern::new(event)], ..Selection::default() };
+        let having = Selection { events: PatternList::new([event]), ..Selection::default() };
         let notes = having.check(set).map_err(refused)?;
         if notes.is_empty() {
             having.check_fields(set, &[field]).map_err(refused)?;

@@ -3,7 +3,8 @@
 
 use super::babeltrace2::{collection, ours_of, same, theirs};
 use super::layouts;
-use rtscope_ctf::{Condition, Cut, CutSummary, Error, Pattern, Selection, TraceSet, cut, write_trace};
+use rtscope_ctf::{Condition, Cut, CutSummary, Error, Selection, TraceSet, cut, write_trace};
+use rtscope_event::PatternList;
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::random::Random;
 use rtscope_testkit::recordings::{every_variant, info};
@@ -150,14 +151,18 @@ fn selected_events_alone_are_copied_wherever_they_come_to_lie() {
     let root = tempfile::tempdir().unwrap();
     let dirs = traces(root.path());
     let mut selected = 0;
-    for (dir, names) in
-        [(&dirs[1], "sched_*"), (&dirs[2], "irq_*"), (&dirs[3], "sched_switch"), (&dirs[4], "probe:text")]
-    {
-        let events = vec![Pattern::new(names)];
+    for (dir, names) in [
+        (&dirs[1], "sched_*"),
+        (&dirs[1], "sched_*,!sched_switch"),
+        (&dirs[2], "irq_*"),
+        (&dirs[3], "sched_switch"),
+        (&dirs[4], "probe:text"),
+    ] {
+        let events = PatternList::new(names.split(','));
         selected += compare(dir, &Selection { events, ..Selection::default() });
         let times = times(dir);
         let (from_ns, to_ns) = (Some(times[times.len() / 3]), Some(times[times.len() / 2]));
-        let events = vec![Pattern::new(names)];
+        let events = PatternList::new(names.split(','));
         compare(dir, &Selection { from_ns, to_ns, events, ..Selection::default() });
         compare(dir, &Selection { cpus: Some([0].into()), ..Selection::default() });
         compare(dir, &Selection { from_ns, cpus: Some([1].into()), ..Selection::default() });

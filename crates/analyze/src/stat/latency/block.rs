@@ -106,7 +106,7 @@ impl Block {
             Some(Begun { found: begun, .. }) => self.collected.add(Found {
                 until_ns: here.until_ns,
                 cpu: here.cpu,
-                is_selected: begun.is_selected || here.is_selected,
+                asked: begun.asked.and(here.asked),
                 ..begun
             }),
             None => self.collected.no_begin(&here),
@@ -163,7 +163,7 @@ impl Measure for Block {
             until_ns: now_ns,
             thread: seen.thread,
             cpu: seen.event.cpu,
-            is_selected: seen.is_selected,
+            asked: seen.asked,
         };
         match role.kind {
             Kind::Issue => {

@@ -5,7 +5,7 @@ use super::super::Intervals;
 use super::threads::Thread;
 use super::{LatencyFigures, LongLatency, NamedLatencies, TaskLatencies, Unpaired};
 use crate::histogram::Histogram;
-use rtscope_event::{Comm, CpuId, Pattern};
+use rtscope_event::{Comm, CpuId, Pattern, PatternList, is_event_named};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ pub struct LatencyFilter {
     pub task: Option<String>,
     /// Those that end on these CPUs.
     pub cpus: Option<BTreeSet<u64>>,
-    /// Those whose first or last event has a name like one of these; none: all.
-    pub events: Vec<Pattern>,
+    /// Those whose first or last event these names mean, and neither of which they leave out; none: all.
+    pub events: PatternList,
 }
 
 impl LatencyFilter {
@@ -41,7 +41,7 @@ impl LatencyFilter {
         });
         let on_cpu =
             self.cpus.as_ref().is_none_or(|cpus| found.cpu.is_some_and(|cpu| cpus.contains(&cpu.0.into())));
-        task && on_cpu && (found.is_selected || self.events.is_empty())
+        task && on_cpu && found.asked.is_meant()
     }
 }
 
@@ -56,8 +56,37 @@ pub(super) struct Found {
     pub(super) thread: Option<Thread>,
     /// Where it ended.
     pub(super) cpu: Option<CpuId>,
-    /// One of its events was asked for by name.
-    pub(super) is_selected: bool,
+    /// Whether its events were asked for by name.
+    pub(super) asked: Asked,
+}
+
+/// What a list of names says of one event, or of both of a latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    is_included: bool,
+    is_excluded: bool,
+}
+
+impl Asked {
+    pub(super) fn of(names: &PatternList, name: &str) -> Asked {
+        let is = |pattern: &Pattern| is_event_named(pattern, name);
+        Asked {
+            is_included: names.include.is_empty() || names.include.iter().any(is),
+            is_excluded: names.exclude.iter().any(is),
+        }
+    }
+
+    /// Of both events.
+    pub(super) fn and(self, other: Asked) -> Asked {
+        Asked {
+            is_included: self.is_included || other.is_included,
+            is_excluded: self.is_excluded || other.is_excluded,
+        }
+    }
+
+    fn is_meant(self) -> bool {
+        self.is_included && !self.is_excluded
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -242,4 +271,24 @@ pub(super) struct Parts {
     pub(super) unlisted: Option<LatencyFigures>,
     pub(super) longest: Vec<LongLatency>,
     pub(super) unpaired: Unpaired,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_meant_if_one_of_its_events_is_and_none_is_left_out() {
+        let is_meant = |list: &[&str]| {
+            let names = PatternList::new(list);
+            let of = |name| Asked::of(&names, name);
+            of("syscall_entry_read").and(of("syscall_exit_read")).is_meant()
+        };
+        for list in [&[][..], &["*_read"], &["syscall_exit_*"], &["syscall_*", "!*_write"], &["!*_write"]] {
+            assert!(is_meant(list), "{list:?}");
+        }
+        for list in [&["*_write"][..], &["!syscall_entry_read"], &["syscall_*", "!syscall_exit_*"]] {
+            assert!(!is_meant(list), "{list:?}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 use super::super::happening::{Happening, Happenings};
 use super::super::nesting::{Handled, Interruptions, Key, Kind, Nesting};
 use super::super::{Missing, Span};
-use super::collected::{Collected, Found, LatencyFilter};
+use super::collected::{Asked, Collected, Found, LatencyFilter};
 use super::threads::Thread;
 use super::{Head, LatencyReport, Measure, Seen};
 use rtscope_event::{CpuId, EventKind, softirq_name, step_vector_name};
@@ -39,7 +39,7 @@ struct Kept {
     /// Of the event that is being looked at.
     now_ns: i64,
     thread: Option<Thread>,
-    is_selected: bool,
+    asked: Asked,
 }
 
 impl Interrupts {
@@ -51,7 +51,7 @@ impl Interrupts {
             waits: collected(),
             now_ns: 0,
             thread: None,
-            is_selected: false,
+            asked: Asked::default(),
         };
         Interrupts { nesting: Nesting::default(), found, names: BTreeMap::new() }
     }
@@ -73,7 +73,7 @@ impl Kept {
             until_ns: self.now_ns,
             thread: self.thread,
             cpu: Some(cpu),
-            is_selected: self.is_selected,
+            asked: self.asked,
         }
     }
 }
@@ -110,7 +110,7 @@ impl Measure for Interrupts {
         }
         self.found.now_ns = seen.event.time_ns;
         self.found.thread = seen.thread;
-        self.found.is_selected = seen.is_selected;
+        self.found.asked = seen.asked;
         self.nesting.event(seen.event.time_ns, cpu, kind, &mut self.found);
     }
 

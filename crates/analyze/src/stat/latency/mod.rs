@@ -27,8 +27,8 @@ use super::happening::{Happening, Happenings, is_known};
 use super::{Intervals, Missing, Span};
 use crate::analysis::Analysis;
 use crate::histogram::{Percentile, Row};
-use collected::{Collected, Parts};
-use rtscope_event::{CpuId, Domain, EventClass, EventKind, EventRef, Lost, is_event_named};
+use collected::{Asked, Collected, Parts};
+use rtscope_event::{CpuId, Domain, EventClass, EventKind, EventRef, Lost};
 use serde::Serialize;
 use threads::{Thread, Threads};
 
@@ -180,7 +180,7 @@ struct Seen<'e> {
     /// In which it happened.
     thread: Option<Thread>,
     /// Its name was asked for.
-    is_selected: bool,
+    asked: Asked,
 }
 
 /// What begins and ends latencies of one kind.
@@ -212,7 +212,7 @@ pub struct Latencies {
     span: Span,
     missing: Missing,
     /// By class: its name was asked for.
-    is_selected: Vec<bool>,
+    asked: Vec<Asked>,
     /// By stream: it is a program's.
     of_program: Vec<bool>,
 }
@@ -227,7 +227,7 @@ impl Clone for Latencies {
             measures: self.measures.iter().map(|measure| measure.boxed()).collect(),
             span: self.span,
             missing: self.missing.clone(),
-            is_selected: self.is_selected.clone(),
+            asked: self.asked.clone(),
             of_program: self.of_program.clone(),
         }
     }
@@ -259,21 +259,19 @@ impl Latencies {
             measures: questions.iter().map(measure).collect(),
             span: Span::default(),
             missing: Missing::default(),
-            is_selected: Vec::new(),
+            asked: Vec::new(),
             of_program: Vec::new(),
         }
     }
 
-    fn selected(&mut self, event: &EventRef<'_>) -> bool {
-        let has = |class: &EventClass| {
-            self.filter.events.iter().any(|pattern| is_event_named(pattern, &class.name))
-        };
-        let known = self.is_selected.len();
-        self.is_selected.extend(event.schema.classes.iter().skip(known).map(has));
+    fn asked(&mut self, event: &EventRef<'_>) -> Asked {
+        let of = |class: &EventClass| Asked::of(&self.filter.events, &class.name);
+        let known = self.asked.len();
+        self.asked.extend(event.schema.classes.iter().skip(known).map(of));
         let known = self.of_program.len();
         let streams = event.schema.streams.iter().skip(known);
         self.of_program.extend(streams.map(|stream| stream.domain == Domain::Program));
-        self.is_selected.get(event.class.0 as usize).copied().unwrap_or_default()
+        self.asked.get(event.class.0 as usize).copied().unwrap_or_default()
     }
 
     /// Who runs, and who does no longer.
@@ -322,7 +320,7 @@ impl Analysis for Latencies {
         if self.counts(event.time_ns) {
             self.span.at(event.time_ns);
         }
-        let is_selected = self.selected(event);
+        let asked = self.asked(event);
         let happening = self.happenings.of(event);
         if let Some(happening) = &happening {
             self.threads.names(happening);
@@ -334,7 +332,7 @@ impl Analysis for Latencies {
             names: &self.happenings,
             threads: &self.threads,
             thread,
-            is_selected,
+            asked,
         };
         self.measures.iter_mut().for_each(|measure| measure.event(&seen));
         if let Some(happening) = &happening {

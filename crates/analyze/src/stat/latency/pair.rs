@@ -29,14 +29,14 @@ impl Measure for Pair {
             until_ns: now_ns,
             thread: seen.thread,
             cpu: seen.event.cpu,
-            is_selected: seen.is_selected,
+            asked: seen.asked,
         };
         let thread = seen.thread.map(|thread| thread.tid.into());
         let outcome = self.matcher.event(seen.event, thread, here);
         match outcome.ended {
             Some(Ended::With(begun)) => {
-                let is_selected = begun.is_selected || seen.is_selected;
-                self.collected.add(Found { since_ns: begun.since_ns, is_selected, ..here });
+                let asked = begun.asked.and(seen.asked);
+                self.collected.add(Found { since_ns: begun.since_ns, asked, ..here });
             }
             // The first of a row of events has nothing before it.
             Some(_) if outcome.begun.is_none() => self.collected.no_begin(&here),

@@ -36,7 +36,7 @@ impl Measure for Syscalls {
             until_ns: now_ns,
             thread: seen.thread,
             cpu,
-            is_selected: seen.is_selected,
+            asked: seen.asked,
         };
         match seen.happening {
             Some(Happening::Entry(call, _)) => {
@@ -53,8 +53,8 @@ impl Measure for Syscalls {
                 let begun = seen.thread.and_then(|thread| self.begun.end(&thread.tid));
                 match begun {
                     Some((entered, begun)) if entered == *call => {
-                        let is_selected = begun.is_selected || seen.is_selected;
-                        self.collected.add(Found { since_ns: begun.since_ns, is_selected, ..here(*call) });
+                        let asked = begun.asked.and(seen.asked);
+                        self.collected.add(Found { since_ns: begun.since_ns, asked, ..here(*call) });
                     }
                     other => {
                         other.iter().for_each(|(_, begun)| self.collected.no_end(begun));

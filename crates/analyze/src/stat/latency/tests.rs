@@ -4,7 +4,7 @@
 use super::{DeviceNames, Latencies, LatencyFilter, LatencyReport, Question};
 use crate::analysis::analyze;
 use rtscope_event::{
-    ClassId, CpuId, Domain, EventClass, EventRef, FieldClass, Item, LossCause, Lost, Pattern, Schema,
+    ClassId, CpuId, Domain, EventClass, EventRef, FieldClass, Item, LossCause, Lost, PatternList, Schema,
     StreamId, StreamInfo, TraceSource, Value, ValueBuffer,
 };
 
@@ -335,8 +335,10 @@ fn filters_choose_latencies_and_time_before_says_what_had_begun() {
     assert_eq!(total(LatencyFilter { since_ns: Some(1055), ..LatencyFilter::default() }), 10 + 5);
     assert_eq!(total(LatencyFilter { task: Some("8".to_owned()), ..LatencyFilter::default() }), 5);
     assert_eq!(total(LatencyFilter { task: Some("task-*".to_owned()), ..LatencyFilter::default() }), 50);
-    let events = vec![Pattern::new("syscall_exit_read")];
+    let events = PatternList::new(["syscall_exit_read"]);
     assert_eq!(total(LatencyFilter { events, ..LatencyFilter::default() }), 40 + 5);
+    let events = PatternList::new(["!syscall_exit_read"]);
+    assert_eq!(total(LatencyFilter { events, ..LatencyFilter::default() }), 10);
     let cpus = Some([1].into());
     assert_eq!(total(LatencyFilter { cpus, ..LatencyFilter::default() }), 0);
 }

@@ -53,7 +53,7 @@ impl Wakeup {
             until_ns: now_ns,
             thread: Some(seen.threads.thread(tid)),
             cpu: None,
-            is_selected: seen.is_selected,
+            asked: seen.asked,
         };
         self.begun.begin(tid, Begun { found, maybe: false });
     }
@@ -88,7 +88,7 @@ impl Wakeup {
             until_ns: seen.event.time_ns,
             thread: Some(seen.threads.thread(tid)),
             cpu,
-            is_selected: begun.found.is_selected || seen.is_selected,
+            asked: begun.found.asked.and(seen.asked),
             ..begun.found
         });
     }

@@ -42,9 +42,10 @@ pub enum Addition {
 #[must_use]
 pub fn to_read(selected: &Selection) -> Selection {
     let mut all = Selection { from_ns: None, ..selected.clone() };
-    if !all.events.is_empty() {
+    all.events.exclude.clear();
+    if !all.events.include.is_empty() {
         let more = ["syscall_*", "sched_process_*", "lttng_statedump_process_state"];
-        all.events.extend(more.into_iter().map(Pattern::new));
+        all.events.include.extend(more.into_iter().map(Pattern::new));
     }
     all
 }
@@ -124,7 +125,7 @@ impl<F: Format> Resolving<F> {
             let class = |event| {
                 let name = set.event_name(stream, event);
                 let plan = set.event_plan(stream, event, &NoStyle);
-                let hidden = !events.is_empty() && !events.iter().any(|event| is_event_named(event, name));
+                let hidden = !events.matches(|event| is_event_named(event, name));
                 Class { role: role(name, &plan), tid: context_tid(&plan), plan, hidden }
             };
             (0..set.event_count(stream)).map(class).collect()
