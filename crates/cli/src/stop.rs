@@ -62,14 +62,16 @@ fn registered() -> io::Result<Stop> {
 }
 
 fn register(handle: &StopHandle) -> io::Result<()> {
+    // First, so that no signal is heard by the thread alone.
+    register_in_order(handle)?;
     let (interrupts, tell) = UnixStream::pair()?;
     let (others, tell_others) = UnixStream::pair()?;
     pipe::register(SIGINT, tell)?;
     for signal in [SIGTERM, SIGHUP] {
         pipe::register(signal, tell_others.try_clone()?)?;
     }
-    Builder::new().name("rtscope-signals".to_owned()).spawn(move || wait_for_force(&interrupts, &others))?;
-    register_in_order(handle)
+    let wait = move || wait_for_force(&interrupts, &others);
+    Builder::new().name("rtscope-signals".to_owned()).spawn(wait).map(drop)
 }
 
 /// Ends the process at a Ctrl-C that follows another signal. A thread, and no handler: what is left to do then is no matter of a handler.
