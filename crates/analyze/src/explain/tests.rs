@@ -683,6 +683,53 @@ fn between_two_events_of_a_thread_its_steps_are_those_of_the_recording() {
     assert_eq!(explanation.thread.prio, Some(Priority(19)));
 }
 
+/// Thread 7 waits twice for a futex, for different threads, from its waking at 100 until it sleeps again.
+const TWICE: &str = "
+    10 0 vector_entry kind=local_timer
+    11 0 hrtimer_expire_entry softexpires_ns=10 expires_ns=10
+    12 0 sched_waking tid=7 prio=19
+    13 0 hrtimer_expire_exit
+    14 0 vector_exit kind=local_timer
+    20 0 sched_switch prev_tid=0 next_tid=7 next_prio=19
+    40 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=0
+    100 0 vector_entry kind=local_timer
+    101 0 hrtimer_expire_entry softexpires_ns=100 expires_ns=100
+    102 0 sched_waking tid=7 prio=19
+    103 0 hrtimer_expire_exit
+    104 0 vector_exit kind=local_timer
+    110 0 sched_switch prev_tid=0 next_tid=7 next_prio=19
+    200 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=futex next_tid=9
+    300 0 sched_waking tid=7 prio=19
+    310 0 sched_switch prev_tid=9 preempt=1 next_tid=7 next_prio=19
+    400 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=futex next_tid=8
+    600 0 sched_waking tid=7 prio=19
+    620 0 sched_switch prev_tid=8 preempt=1 next_tid=7 next_prio=19
+    700 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=0";
+
+#[test]
+fn two_waits_of_one_kind_are_two_steps() {
+    let recording = recording(0, TWICE);
+    let mut config = Config::new(0);
+    config.end = EndCondition::Cycle;
+    config.target = Target::Comm(Glob::new("ctl").unwrap());
+    let (responses, _) = replay(&recording, &config);
+    let explainer = Explainer::new(&recording);
+    let cycle = responses.last().expect("a cycle");
+    let cycle = explainer.explain(&explainer.report(cycle, 0, 1));
+    let interval = between(&recording, (7, 150), (7, 650));
+    for explanation in [cycle, interval] {
+        let waits = explanation.steps.iter().filter(|step| step.kind == StepKind::Wait);
+        let waits: Vec<_> = waits.map(|step| (step.wait, step.duration_ns)).collect();
+        assert_eq!(waits, [(WaitKind::Futex, 100), (WaitKind::Futex, 200)], "{explanation:?}");
+        // Each with its own thread that ended it, the longest first.
+        let woken_by = explanation
+            .waits
+            .iter()
+            .map(|wait| (wait.duration_ns, wait.woken_by.as_ref().map(|thread| thread.tid)));
+        assert_eq!(woken_by.collect::<Vec<_>>(), [(200, Some(Tid(8))), (100, Some(Tid(9)))]);
+    }
+}
+
 #[test]
 fn what_is_before_the_recording_is_unknown_between_two_events_too() {
     let explanation = between(&recording(120, LOCKED), (7, 50), (7, 250));
