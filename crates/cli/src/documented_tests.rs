@@ -42,8 +42,9 @@ fn words(line: &str) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The commands of a page: lines that are indented as code, from the word `rtscope` on.
+/// The commands of a page: lines that are indented as code, from the word `rtscope` on. A backslash at the end joins lines.
 fn commands(text: &str) -> Vec<Vec<String>> {
+    let text = text.replace("\\\n", " ");
     let code = text.lines().filter_map(|line| line.strip_prefix("    "));
     let commands = code.filter_map(|line| line.find("rtscope ").map(|at| &line[at..]).and_then(words));
     commands.filter(|words| words.len() > 1 && words[0] == "rtscope").collect()
@@ -66,6 +67,27 @@ fn each_command_of_the_documentation_is_one_that_rtscope_takes() {
         }
     }
     assert!(parsed > 60, "only {parsed} commands were found");
+}
+
+/// The examples of a help page: they are indented by two blanks, and what they do by more.
+fn examples(page: &str) -> Vec<Vec<String>> {
+    let page = page.replace("\\\n", " ");
+    let is_example = |line: &&str| line.starts_with("  rtscope ") && !line.starts_with("  rtscope  ");
+    page.lines().filter(is_example).filter_map(|line| words(line.trim_start())).collect()
+}
+
+#[test]
+fn each_example_of_a_help_page_is_a_command_of_one_line_that_rtscope_takes() {
+    let mut parsed = 0;
+    for (name, page) in crate::help::tests::all_pages() {
+        for words in examples(&page) {
+            parsed += 1;
+            if let Err(error) = crate::help::command().try_get_matches_from(&words) {
+                panic!("{name}: {words:?}\n{error}");
+            }
+        }
+    }
+    assert!(parsed > 100, "only {parsed} examples were found");
 }
 
 #[test]

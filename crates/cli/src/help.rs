@@ -54,7 +54,7 @@ fn groups(command: &Command) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
     use std::fs;
@@ -85,7 +85,8 @@ mod tests {
         }
     }
 
-    fn all_pages() -> BTreeMap<String, String> {
+    /// All of them, in so many columns.
+    pub fn all_pages() -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut command = command().term_width(WIDTH);
         command.build();

@@ -50,7 +50,8 @@ const DECODE_EXAMPLES: &str = help!(
       numbers.
   rtscope hardware decode perf.data --packets --time | less
       Each packet with its place and time.
-  rtscope hardware decode perf.data --image ./server --image /lib/x86_64-linux-gnu/libc.so.6 -o trace/
+  rtscope hardware decode perf.data --image ./server \\
+      --image /lib/x86_64-linux-gnu/libc.so.6 -o trace/
       The functions that ran, as events of their threads.
   perf record -b -o - ./server | rtscope hardware decode - -o trace/
       A CTF trace, which rtscope print, stat and convert read.

@@ -262,6 +262,20 @@ fn explaining_what_is_no_snapshot_fails_with_a_hint() {
 }
 
 #[test]
+fn what_is_not_there_is_called_that() {
+    for arguments in [
+        &["print", "/no/such/trace"][..],
+        &["stat", "/no/such/trace", "--tasks"],
+        &["convert", "/no/such/trace", "out", "--to", "perfetto"],
+        &["explain", "/no/such/trace"],
+    ] {
+        let failed = rtscope(arguments);
+        assert_eq!(failed.code, Some(1), "{arguments:?}");
+        assert_eq!(failed.error.trim(), "rtscope: there is no /no/such/trace", "{arguments:?}");
+    }
+}
+
+#[test]
 fn explaining_a_snapshot_of_another_format_fails() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     fs::write(directory.path().join("trigger.json"), "{\"schema\": \"rtscope.snapshot/99\"")

@@ -43,6 +43,7 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<TraceSet, Failure> {
             path.display(),
             target.display()
         )),
+        None if matches!(path.try_exists(), Ok(false)) => Failure::Failed(format!("there is no {}", path.display())),
         None => Failure::Failed(of_another_tool(path).unwrap_or_else(|| error.to_string())),
     })
 }

@@ -69,6 +69,9 @@ pub(super) fn write(
 pub fn read(directory: &Path, observer: &dyn Observer) -> Result<(TriggerFile, Recording), Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", directory.display()), error);
+    if matches!(directory.try_exists(), Ok(false)) {
+        return Err(Failure::Failed(format!("there is no {}", directory.display())));
+    }
     let missing = "trigger.json is missing: this explains late responses that rtscope watch saved, each in a directory of its own; of any other trace \
          rtscope stat says how long tasks waited (--tasks, --latency wakeup)";
     let trigger = trigger(directory)?.ok_or_else(|| failed(&missing))?;

@@ -161,11 +161,7 @@ fn the_order_engine_did_what_its_recording_says() {
         return;
     }
     let story = root().join("examples/stories/order-engine/run");
-    let output = Command::new(story)
-        .arg("300")
-        .env("PROGRAM", crate::command::path())
-        .output()
-        .expect("bash is there");
+    let output = Command::new(story).arg(crate::command::path()).arg("300").output().expect("bash is there");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(said.lines().filter(|line| line.starts_with("ok ")).count(), 8, "{said}");
