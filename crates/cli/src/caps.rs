@@ -12,10 +12,10 @@ use rtscope_view::{caps_json, caps_text};
 pub fn run(options: &CapsOptions) -> Result<(), Failure> {
     let all = probe();
     let hardware = Inventory::of(&Machine::here());
-    output::result(&match options.json {
-        true => caps_json(&all, &hardware),
-        false => caps_text(&all, &hardware, options.verbose),
-    });
+    match options.json {
+        true => output::result(&caps_json(&all, &hardware)),
+        false => output::prose(&caps_text(&all, &hardware, options.verbose)),
+    }
     match all.iter().find(|capability| capability.required && capability.found != Some(true)) {
         None => Ok(()),
         Some(missing) => Err(Failure::Missing(missing.sentence())),

@@ -88,6 +88,11 @@ pub fn result(text: &str) {
     }
 }
 
+/// The same of a report that is sentences: they are broken where the terminal ends.
+pub fn prose(text: &str) {
+    result(&crate::terminal::style(false).fitted(text));
+}
+
 fn write_lines(out: &mut impl Write, text: &[u8]) -> io::Result<()> {
     out.write_all(text)?;
     if !text.ends_with(b"\n") {

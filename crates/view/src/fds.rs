@@ -160,7 +160,8 @@ fn missing(report: &FdsReport, style: Style) -> String {
             0 | 1 => String::new(),
             scans => format!("; all was told again {}", counted(scans - 1, "time", "times")),
         };
-        let _ = writeln!(text, "\n{}", style.alarm(&format!("missing: {}{mended}", parts.join("; "))));
+        let parts = style.wrap(&format!("missing: {}{mended}", parts.join("; ")), 0, 4);
+        let _ = writeln!(text, "\n{}", style.alarm(parts.trim_end()));
     }
     text
 }

@@ -79,7 +79,7 @@ pub fn late_line(late: &LateResponse, names: &Names, clock: Option<&WallClock>, 
 /// The same, and below it where its task and its waker were, where that is known.
 #[must_use]
 pub fn late_text(late: &LateResponse, names: &Names, clock: Option<&WallClock>, style: Style) -> String {
-    let line = late_line(late, names, clock, style);
+    let line = style.fitted_for_terminal(&late_line(late, names, clock, style));
     let below = late.stacks.as_deref().map_or(String::new(), |stacks| stacks_text(stacks, style));
     format!("{line}\n{below}").trim_end().to_owned()
 }

@@ -9,6 +9,9 @@ const WIDTH: usize = 100;
 /// Columns below which reports are not made narrower: words and figures would not fit.
 const NARROWEST: usize = 40;
 
+/// How much farther to the right a line goes on that has no columns.
+const CONTINUED: usize = 4;
+
 /// How a text is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
@@ -98,6 +101,68 @@ impl Style {
             Some(width) => self.shortened(line.trim_end(), width),
             None => Cow::Borrowed(line.trim_end()),
         }
+    }
+
+    /// A report whose lines are sentences, or end in some: those that are too long are broken at blanks. What was broken off goes on below the
+    /// line's last column (what stands behind two blanks or more), so that a table stays a table.
+    #[must_use]
+    pub fn fitted(self, text: &str) -> String {
+        let width = self.width.max(NARROWEST);
+        let lines = text.lines().map(|line| match line.chars().count() > width {
+            true => Cow::Owned(self.wrap_below(line, width)),
+            false => Cow::Borrowed(line),
+        });
+        let fitted: Vec<Cow<'_, str>> = lines.collect();
+        fitted.join("\n") + if text.ends_with('\n') { "\n" } else { "" }
+    }
+
+    /// One line that stands for itself, which a file or a pipe has whole.
+    pub(crate) fn fitted_for_terminal(self, line: &str) -> String {
+        if self.terminal.is_some() { self.fitted(line) } else { line.to_owned() }
+    }
+
+    fn wrap_below(self, line: &str, width: usize) -> String {
+        let leading = line.chars().take_while(|c| *c == ' ').count();
+        let characters: Vec<char> = line.chars().collect();
+        let is_column = |at: &usize| {
+            *at > leading + 1
+                && characters[at - 1] == ' '
+                && characters[at - 2] == ' '
+                && characters[*at] != ' '
+        };
+        // Each word has to find room below it: names of files are long.
+        let has_room = |at: &usize| {
+            let longest = characters[*at..].split(|c| *c == ' ').map(<[char]>::len).max();
+            longest.unwrap_or(0) <= width - at
+        };
+        let columns = (2..characters.len().min(width * 2 / 3)).rev();
+        let found = columns.filter(is_column).find(has_room);
+        let column = found.unwrap_or((leading + CONTINUED).min(width / 2));
+        // No line is broken before its last column.
+        let mut result = String::with_capacity(line.len() + column);
+        let mut used = 0;
+        let mut rest = characters.as_slice();
+        while !rest.is_empty() {
+            let room = width - used;
+            if rest.len() <= room {
+                result.extend(rest);
+                break;
+            }
+            let first = if used == 0 { found.unwrap_or(leading) } else { 0 };
+            let end = (first + 1..=room).rev().find(|at| rest[*at] == ' ');
+            // A word that is too long stays whole.
+            let end = end.or_else(|| (room..rest.len()).find(|at| rest[*at] == ' ')).unwrap_or(rest.len());
+            result.extend(&rest[..end]);
+            result.truncate(result.trim_end().len());
+            rest = &rest[end..];
+            rest = &rest[rest.iter().take_while(|c| **c == ' ').count()..];
+            if !rest.is_empty() {
+                result.push('\n');
+                result.push_str(&" ".repeat(column));
+                used = column;
+            }
+        }
+        result
     }
 
     /// Breaks a line at blanks; further lines are indented by `indent` more columns than the first.
@@ -194,6 +259,36 @@ mod tests {
         ] {
             assert_eq!(in_ascii(text), ascii);
         }
+    }
+
+    #[test]
+    fn what_is_broken_off_goes_on_below_its_column() {
+        let style = Style { width: 40, ..Style::default() };
+        for (text, fitted) in [
+            ("short\n\n  as it is\n", "short\n\n  as it is\n"),
+            (
+                "  name      1 -> 2  the places where it is, of many",
+                "  name      1 -> 2  the places where it\n                    is, of many",
+            ),
+            (
+                "           to get it: a sentence of many words",
+                "           to get it: a sentence of many\n               words",
+            ),
+            (
+                "/a/word/that/is/longer/than/the/line/and/stays then",
+                "/a/word/that/is/longer/than/the/line/and/stays\n    then",
+            ),
+            (
+                "one two three four five six seven eight nine",
+                "one two three four five six seven eight\n    nine",
+            ),
+        ] {
+            assert_eq!(style.fitted(text), fitted);
+        }
+        let line = "one two three four five six seven eight nine";
+        assert_eq!(style.fitted_for_terminal(line), line);
+        let style = Style { terminal: Some(40), ..style };
+        assert_eq!(style.fitted_for_terminal(line).lines().count(), 2);
     }
 
     #[test]

@@ -155,8 +155,8 @@ fn statistics_text(report: &Report, statistics: &Statistics, style: Style) -> St
     }
     if let Some(first) = statistics.percentiles.iter().find(|percentile| percentile.value_ns.is_none()) {
         let (name, needed) = (percent_text(first.percent_milli), count_text(first.needed));
-        let line = format!("  {name} needs {needed} {}, so that ten lie beyond it\n", nouns(report));
-        text.push_str(&style.faint(line.trim_end()));
+        let line = format!("{name} needs {needed} {}, so that ten lie beyond it", nouns(report));
+        text.push_str(&style.faint(style.wrap(&line, 2, 2).trim_end()));
         text.push('\n');
     }
     text.push_str(&histogram_text(report, &statistics.rows, style));
@@ -179,7 +179,7 @@ fn histogram_text(report: &Report, rows: &[Row], style: Style) -> String {
     let threshold_ns = report.threshold_ns;
     let largest = rows.iter().map(|row| row.count).max().unwrap_or(0);
     let height = |count: u64| (count as f64 + 1.0).ln() / (largest as f64 + 1.0).ln();
-    let mut text = format!("  {} by time (bars: logarithm of the count)\n", nouns(report));
+    let mut text = style.wrap(&format!("{} by time (bars: logarithm of the count)", nouns(report)), 2, 2);
     for row in rows {
         let part = if row.count == 0 { 0.0 } else { height(row.count) };
         let to = if row.to_ns == u64::MAX { "more".to_owned() } else { duration_text(row.to_ns) };

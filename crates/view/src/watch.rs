@@ -180,7 +180,7 @@ pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation], sty
         history_text(&trigger.history, trigger.detected_ns)
     );
     if !trigger.pre_met {
-        text.push_str(&format!("Warning: {}\n", short_history(trigger)));
+        text.push_str(&style.wrap(&format!("Warning: {}", short_history(trigger)), 0, 4));
     }
     for loss in &trigger.losses {
         text.push_str(&loss_line(loss));

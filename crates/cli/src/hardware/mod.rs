@@ -23,7 +23,7 @@ pub fn run(options: &HardwareOptions) -> Result<(), Failure> {
     if options.json {
         output::result(&output::object(inventory_json(&inventory))?);
     } else {
-        output::result(&inventory_text(&inventory, options.verbose));
+        output::prose(&inventory_text(&inventory, options.verbose));
     }
     Ok(())
 }

@@ -29,7 +29,10 @@ fn print(options: &NptOptions, report: &Report) -> Result<(), Failure> {
     if let Some(file) = &options.plot {
         output::file(file, &view::svg(report))?;
     }
-    output::result(&if options.json { output::object(view::json(report))? } else { view::text(report) });
+    match options.json {
+        true => output::result(&output::object(view::json(report))?),
+        false => output::prose(&view::text(report)),
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! What a recording says: notes and progress on standard error, the summary at the end on standard output.
 
 use crate::exit::Failure;
-use crate::output::{note, result};
+use crate::output::{note, prose, result};
 use rtscope_session::Observer;
 use rtscope_session::command::CommandEnd;
 use rtscope_session::record::{LostEvents, RecordProgress, RecordStart, RecordedTrace};
@@ -110,7 +110,10 @@ impl Observer for Report {
         self.end_of_progress();
         recorded_notes(trace).iter().for_each(|text| self.note(text));
         let command = self.command.get().copied();
-        result(&if self.json { recorded_json(trace, command).to_string() } else { recorded_text(trace) });
+        match self.json {
+            true => result(&recorded_json(trace, command).to_string()),
+            false => prose(&recorded_text(trace)),
+        }
         much_lost(trace).iter().for_each(|text| self.note(text));
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         *lost = std::mem::take(&mut *lost).and(LostEvents::of(trace));

@@ -7,7 +7,7 @@ pub mod table;
 
 use crate::exit::Failure;
 use crate::observer::Terminal;
-use crate::output::{note, result};
+use crate::output::{note, prose, result};
 use crate::stop;
 use nix::unistd::geteuid;
 use options::{
@@ -24,6 +24,7 @@ use rtscope_shield::apply::{self, first_complaint};
 use rtscope_shield::step::Step;
 use rtscope_shield::{Cpus, Error, System, place, plan};
 use rtscope_view::shield as view;
+use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -56,6 +57,14 @@ pub fn run(options: &ShieldOptions) -> Result<(), Failure> {
     }
 }
 
+/// One JSON object, or a text for people.
+fn shown(is_json: bool, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+    match is_json {
+        true => result(&json().to_string()),
+        false => prose(&text()),
+    }
+}
+
 fn plan_of(system: &System, options: &PlanOptions) -> Result<plan::Plan, Error> {
     match options.mode {
         ModeArg::Shield => plan::plan_keeping(system, &options.rt, options.level.into(), &options.keep_irq),
@@ -65,7 +74,7 @@ fn plan_of(system: &System, options: &PlanOptions) -> Result<plan::Plan, Error> 
 
 fn show_plan(system: &System, options: &PlanOptions) -> Result<(), Failure> {
     let plan = plan_of(system, options)?;
-    result(&if options.json { view::plan_json(&plan).to_string() } else { view::plan(&plan) });
+    shown(options.json, || view::plan_json(&plan), || view::plan(&plan));
     Ok(())
 }
 
@@ -75,14 +84,13 @@ fn create(system: &System, options: &PlanOptions) -> Result<(), Failure> {
         ModeArg::Shield => apply::create(system, &plan)?,
         ModeArg::Artis => artis::create(system, &plan, &Terminal::new())?,
     };
-    let json = || view::created_json(&journal, &plan).to_string();
-    result(&if options.json { json() } else { view::created(&journal, &plan) });
+    shown(options.json, || view::created_json(&journal, &plan), || view::created(&journal, &plan));
     Ok(())
 }
 
 fn status(system: &System, json: bool) -> Result<(), Failure> {
     let state = ShieldState::read(system)?;
-    result(&if json { view::status_json(&state).to_string() } else { view::status(&state) });
+    shown(json, || view::status_json(&state), || view::status(&state));
     Ok(())
 }
 
@@ -99,7 +107,7 @@ fn verify(system: &System, options: &VerifyOptions) -> Result<(), Failure> {
     if options.json {
         result(&view::verify::json(&report).to_string());
     } else {
-        view::verify::texts(&report).iter().for_each(|text| result(text));
+        view::verify::texts(&report).iter().for_each(|text| prose(text));
     }
     report.result()
 }
@@ -111,14 +119,13 @@ fn top(system: &System, options: &TopOptions) -> Result<(), Failure> {
     }
     let interval = (!options.once).then(|| Duration::from_nanos(options.interval.0));
     top::top(system, TopSettings { interval }, &stop::on_signals()?, &mut |reading, window, rt| {
-        let json = || view::top::json(reading, window, rt).to_string();
-        result(&if options.json { json() } else { view::top::text(reading, window, rt) });
+        shown(options.json, || view::top::json(reading, window, rt), || view::top::text(reading, window, rt));
     })
 }
 
 fn undo(system: &System, options: &UndoOptions) -> Result<(), Failure> {
     let undone = state::undo(system, options.force, &Terminal::new())?;
-    result(&if options.json { view::undone_json(&undone).to_string() } else { view::undone(&undone) });
+    shown(options.json, || view::undone_json(&undone), || view::undone(&undone));
     state::judge_undone(system, &undone)
 }
 

@@ -24,3 +24,4 @@ mod stories;
 mod top;
 mod traces;
 mod watch;
+mod widths;

@@ -152,10 +152,12 @@ impl TraceStat {
             bytes_text(self.bytes)
         );
         line(&mut text, "Events", &counts);
+        text = style.fitted(&text);
         self.events_text(&mut text, style);
         self.streams_text(&mut text, clock, style);
-        self.losses_text(&mut text);
-        text
+        let mut losses = String::new();
+        self.losses_text(&mut losses);
+        text + &style.fitted(&losses)
     }
 
     fn events_text(&self, text: &mut String, style: Style) {

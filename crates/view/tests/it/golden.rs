@@ -34,6 +34,19 @@ fn golden(name: &str, got: &str) {
     }
 }
 
+/// A report in any columns: no sentence is wider than asked for. (Figures in columns, with two blanks between them, are no sentence.)
+fn fits(report: impl Fn(Style) -> String) {
+    for width in [100, 80, 60, 50] {
+        let text = report(Style { width, ..PLAIN });
+        let is_sentence = |line: &&str| !line.trim_start().contains("  ");
+        for line in text.lines().filter(is_sentence) {
+            // A word has no place where it could be broken.
+            let is_word = line.split_whitespace().count() < 2;
+            assert!(is_word || line.chars().count() <= width, "wider than {width}: {line}\n{text}");
+        }
+    }
+}
+
 fn recording(text: &str) -> Recording {
     let events: Vec<_> =
         text.lines().filter(|line| !line.trim().is_empty()).map(|line| parse_event(line).unwrap()).collect();
@@ -115,6 +128,7 @@ fn an_explanation_for_a_terminal() {
     let hog = recording(HOG);
     let (late, explanation) = explained(&hog).remove(0);
     golden("hog.txt", &explanation_text(&explanation, PLAIN));
+    fits(|style| explanation_text(&explanation, style));
     golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true, ..PLAIN }));
     let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
     golden("hog-line.log", &format!("{line}\n"));
@@ -238,6 +252,7 @@ fn merged_origins_and_busy_wakings() {
     let mut recording = recording(MERGED);
     recording.names.add_irq(Irq(37), "red\x1b[31m".to_owned());
     golden("merged.txt", &explanation_text(&explained(&recording)[0].1, PLAIN));
+    fits(|style| explanation_text(&explained(&recording)[0].1, style));
 }
 
 /// A chain that is handed from CPU to CPU, to a worker that is at work, and to a target that finds a spinlock held.
@@ -265,6 +280,7 @@ const HANDED_ON: &str = "
 #[test]
 fn what_is_handed_on_says_by_whom() {
     golden("handed-on.txt", &explanation_text(&explained(&recording(HANDED_ON))[0].1, PLAIN));
+    fits(|style| explanation_text(&explained(&recording(HANDED_ON))[0].1, style));
 }
 
 #[test]
@@ -308,6 +324,7 @@ fn report() -> Report {
 #[test]
 fn a_summary() {
     golden("summary.txt", &summary_text(&report(), PLAIN));
+    fits(|style| summary_text(&report(), style));
 }
 
 #[test]
