@@ -144,8 +144,38 @@ pub struct SpanSummary {
     pub unmatched: UnmatchedEvents,
     /// How often a look missed events of a thread: they were overwritten before, or damaged.
     pub missed_looks: u64,
+    /// What was left out, of each user of whose programs anything was.
+    #[serde(default)]
+    pub users: Vec<SpanUserLosses>,
     /// From the second event to the look that saw it; `None` where nothing was seen.
     pub noticed: Option<NoticedAfter>,
+}
+
+/// What was left out of the events of one user's programs. It costs other users nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpanUserLosses {
+    /// The user.
+    pub user: u32,
+    /// How often a look missed events of a thread: they were overwritten before.
+    pub missed_looks: u64,
+    /// Events whose bytes or times cannot be.
+    pub damaged: u64,
+    /// Events whose description was one too many: the programs describe more different ones than this user has a share for.
+    pub too_many_descriptions: u64,
+    /// Beginnings that were given up because of these.
+    pub lost: u64,
+    /// Beginnings that were given up because too many waited for their end.
+    pub forgotten: u64,
+    /// Late intervals that were counted, but not reported: too many came at once.
+    pub late_lost: u64,
+}
+
+impl SpanUserLosses {
+    /// Whether nothing was left out.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == SpanUserLosses { user: self.user, ..SpanUserLosses::default() }
+    }
 }
 
 /// Intervals that ended in a thread.

@@ -179,12 +179,14 @@ impl ProgramFlight {
         let counts = state.spans.as_ref().map(SpanTracker::counts).unwrap_or_default();
         let loss = |cause, count| Loss { cpu: None, cause, count };
         // How many were overwritten nobody counts.
-        let overwritten = if counts.missed_looks > 0 { None } else { Some(0) };
+        let overwritten = if counts.sum(|user| user.missed_looks) > 0 { None } else { Some(0) };
         let is_left_out = |report: &ProcessReport| report.dropped.is_some() || report.untraced.is_some();
         let is_refused =
             state.programs.reports().iter().any(is_left_out) || !state.programs.refusals().is_empty();
         let losses = vec![
             loss(LossCause::Overwritten, overwritten),
+            loss(LossCause::Unreadable, Some(counts.sum(|user| user.damaged))),
+            loss(LossCause::TableFull, Some(counts.sum(|user| user.too_many_descriptions + user.forgotten))),
             loss(LossCause::NoBuffer, Some(state.programs.lost())),
             loss(LossCause::Refused, if is_refused { None } else { Some(0) }),
         ];

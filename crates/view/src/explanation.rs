@@ -508,7 +508,7 @@ pub fn loss_line(loss: &Loss) -> String {
         }
         LossCause::Unfinished => ("event", "events", "unfinished when the bank was copied"),
         LossCause::Unreadable => ("event", "events", "unreadable"),
-        LossCause::Overwritten => ("event", "events", "overwritten while the bank was copied"),
+        LossCause::Overwritten => ("event", "events", "overwritten before they could be read"),
         LossCause::Discarded => ("event", "events", "discarded by the writer of the trace"),
         LossCause::Gap => ("switch of tasks", "switches of tasks", "that the kernel did not report"),
         LossCause::BufferFull => ("event", "events", "that found the recorder's buffer full"),

@@ -9,7 +9,7 @@ use crate::units::{count_text, counted, duration_text, share_text};
 use rtscope_analyze::explain::CauseKind;
 use rtscope_analyze::histogram::{Percentile, Row, Statistics};
 use rtscope_analyze::own::OwnCost;
-use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary};
+use rtscope_analyze::summary::{Group, HiddenThread, NotObservable, Report, SpanSummary, SpanUserLosses};
 use rtscope_event::{OriginKind, StepKind, Tid, Tracker};
 
 const BAR: usize = 40;
@@ -353,6 +353,10 @@ fn between_text(between: &SpanSummary, style: Style) -> String {
         ));
     }
     text.push_str(&not_paired_text(between, style));
+    between.users.iter().take(GROUPS).for_each(|user| text.push_str(&user_losses_text(user, style)));
+    if let rest @ [_, ..] = between.users.get(GROUPS..).unwrap_or_default() {
+        text.push_str(&format!("the same of {} further users (--json has them)\n", rest.len()));
+    }
     if let Some(noticed) = &between.noticed {
         text.push_str(&format!(
             "noticed after: mean {}, at most {}\n",
@@ -378,6 +382,21 @@ fn not_paired_text(between: &SpanSummary, style: Style) -> String {
     let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {}", count_text(*count))).collect();
     let unpaired = if causes.is_empty() { "nothing".to_owned() } else { causes.join("; ") };
     style.wrap(&format!("not paired: {unpaired}"), 0, 4)
+}
+
+/// What was left out of one user's programs.
+fn user_losses_text(user: &SpanUserLosses, style: Style) -> String {
+    let causes = [
+        (user.missed_looks, "looks that missed events overwritten before"),
+        (user.damaged, "damaged events"),
+        (user.too_many_descriptions, "events left out because programs describe too many different ones"),
+        (user.lost, "beginnings given up because of these"),
+        (user.forgotten, "beginnings given up because too many were open"),
+        (user.late_lost, "late ones counted but not reported because too many came at once"),
+    ];
+    let causes = causes.iter().filter(|(count, _)| *count > 0);
+    let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {}", count_text(*count))).collect();
+    style.wrap(&format!("not followed of programs of user {}: {}", user.user, causes.join("; ")), 0, 4)
 }
 
 /// What rtscope itself had to do with it.
@@ -437,5 +456,22 @@ mod tests {
             "a lock is no source"
         );
         assert!(!says(vec![wait(3)], Tracker::Offcpu) && !says(Vec::new(), Tracker::Response));
+    }
+
+    #[test]
+    fn what_was_left_out_of_a_users_programs_is_said_with_the_user_and_each_cause() {
+        let losses = SpanUserLosses {
+            user: 1000,
+            missed_looks: 3,
+            too_many_descriptions: 204,
+            lost: 1,
+            ..SpanUserLosses::default()
+        };
+        let between = SpanSummary { users: vec![losses], ..SpanSummary::default() };
+        let report = Report { between: Some(between), ..Report::default() };
+        let text = summary_text(&report, Style::default()).split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "not followed of programs of user 1000: looks that missed events overwritten before: 3; events left out because \
+                    programs describe too many different ones: 204; beginnings given up because of these: 1";
+        assert!(text.contains(said) && !text.contains("damaged"), "{text}");
     }
 }

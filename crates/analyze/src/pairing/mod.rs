@@ -74,12 +74,21 @@ pub struct Outcome<V> {
     pub begun: Option<Begun<V>>,
 }
 
+/// Whose an event is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Emitter {
+    /// A number that tells its thread from all others, where that is known.
+    pub thread: Option<u64>,
+    /// Only events of the same user belong together; `None`: where users are not told apart.
+    pub user: Option<u32>,
+}
+
 /// Pairs events. `V`: what is remembered of a beginning.
 #[derive(Clone, Debug)]
 pub struct Matcher<V> {
     question: PairQuestion,
     /// By class.
-    roles: Vec<Role>,
+    roles: Vec<Option<Role>>,
     begun: Pending<Vec<KeyValue>, V>,
 }
 
@@ -96,15 +105,14 @@ impl<V: Clone> Matcher<V> {
         &self.question
     }
 
-    /// The next event. `thread`: a number that tells its thread from all others, where that is known; `value`: what is to be remembered of it
-    /// as a beginning.
-    pub fn event(&mut self, event: &EventRef<'_>, thread: Option<u64>, value: V) -> Outcome<V> {
+    /// The next event. `value`: what is to be remembered of it as a beginning.
+    pub fn event(&mut self, event: &EventRef<'_>, of: Emitter, value: V) -> Outcome<V> {
         let role = self.role(event.class, &event.schema.classes);
-        let ended = role.end.as_deref().map(|places| match key(places, event, thread) {
+        let ended = role.end.as_deref().map(|places| match key(places, event, of) {
             Some(key) => self.begun.end(&key).map_or(Ended::WithoutBegin, Ended::With),
             None => Ended::WithoutKey,
         });
-        let begun = role.begin.as_deref().map(|places| match key(places, event, thread) {
+        let begun = role.begin.as_deref().map(|places| match key(places, event, of) {
             Some(key) => self.begun.begin(key, value).map_or(Begun::First, Begun::Again),
             None => Begun::WithoutKey,
         });
@@ -112,16 +120,37 @@ impl<V: Clone> Matcher<V> {
     }
 
     /// What an event is a step of: what is remembered of its beginning.
-    pub fn step(&mut self, event: &EventRef<'_>, thread: Option<u64>) -> Option<&mut V> {
+    pub fn step(&mut self, event: &EventRef<'_>, of: Emitter) -> Option<&mut V> {
         let role = self.role(event.class, &event.schema.classes);
-        let key = key(role.step.as_deref()?, event, thread)?;
+        let key = key(role.step.as_deref()?, event, of)?;
         self.begun.get_mut(&key)
     }
 
     fn role(&mut self, class: ClassId, classes: &[EventClass]) -> Role {
-        let known = self.roles.len();
-        self.roles.extend(classes.iter().skip(known).map(|class| role(&self.question, class)));
-        self.roles.get(class.0 as usize).cloned().unwrap_or_default()
+        let place = class.0 as usize;
+        let Some(known) = classes.get(place) else { return Role::default() };
+        if self.roles.len() <= place {
+            self.roles.resize(place + 1, None);
+        }
+        self.roles[place].get_or_insert_with(|| role(&self.question, known)).clone()
+    }
+
+    /// The number of this class is another class's from now on.
+    pub fn forget_class(&mut self, class: ClassId) {
+        if let Some(role) = self.roles.get_mut(class.0 as usize) {
+            *role = None;
+        }
+    }
+
+    /// How many beginnings wait for their end.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// Gives up the oldest beginning, which counts as forgotten.
+    pub fn forget_oldest(&mut self) {
+        self.begun.forget_oldest();
     }
 
     /// Beginnings that still wait for their end.
@@ -169,9 +198,10 @@ fn role(question: &PairQuestion, class: &EventClass) -> Role {
 }
 
 /// The key of an event; `None` when a part of it is not there.
-fn key(places: &[Place], event: &EventRef<'_>, thread: Option<u64>) -> Option<Vec<KeyValue>> {
+fn key(places: &[Place], event: &EventRef<'_>, of: Emitter) -> Option<Vec<KeyValue>> {
+    let user = of.user.map(|user| Some(KeyValue::Number(user.into())));
     let value = |place: &Place| match place {
-        Place::Thread => thread.map(|thread| KeyValue::Number(thread.into())),
+        Place::Thread => of.thread.map(|thread| KeyValue::Number(thread.into())),
         Place::Cpu => event.cpu.map(|cpu| KeyValue::Number(cpu.0.into())),
         Place::Nowhere => None,
         Place::Field(place) => match event.values.get(*place) {
@@ -182,5 +212,5 @@ fn key(places: &[Place], event: &EventRef<'_>, thread: Option<u64>) -> Option<Ve
             Value::Bytes(bytes) => Some(KeyValue::Text(bytes.to_vec())),
         },
     };
-    places.iter().map(value).collect()
+    places.iter().map(value).chain(user).collect()
 }

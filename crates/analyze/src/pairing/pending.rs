@@ -6,6 +6,8 @@ use std::hash::Hash;
 
 /// At most this many wait at once.
 const MOST: usize = 1 << 16;
+/// Entries of those that have ended are removed from the order once there are more than this, and than those that wait.
+const ENDED_MAX: usize = 1 << 10;
 
 /// Beginnings.
 #[derive(Clone, Debug)]
@@ -30,19 +32,30 @@ impl<K: Clone + Eq + Hash, V> Pending<K, V> {
     pub(crate) fn begin(&mut self, key: K, value: V) -> Option<V> {
         let number = self.next;
         self.next += 1;
-        if self.order.len() >= 2 * self.most {
+        if self.order.len() >= 2 * self.begun.len().max(ENDED_MAX.min(self.most)) {
             self.order.retain(|(number, key)| self.begun.get(key).is_some_and(|(known, _)| known == number));
         }
         self.order.push_back((number, key.clone()));
         let before = self.begun.insert(key, (number, value));
-        while self.begun.len() > self.most {
-            let Some((number, key)) = self.order.pop_front() else { break };
+        if self.begun.len() > self.most {
+            self.forget_oldest();
+        }
+        before.map(|(_, value)| value)
+    }
+
+    /// Removes the oldest, to make room.
+    pub(crate) fn forget_oldest(&mut self) {
+        while let Some((number, key)) = self.order.pop_front() {
             if self.begun.get(&key).is_some_and(|(known, _)| *known == number) {
                 self.begun.remove(&key);
                 self.forgotten += 1;
+                return;
             }
         }
-        before.map(|(_, value)| value)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.begun.len()
     }
 
     pub(crate) fn end(&mut self, key: &K) -> Option<V> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What becomes of each event of short rows that are known.
 
-use super::{Begun, Ended, Matcher, Outcome, PairQuestion};
+use super::{Begun, Emitter, Ended, Matcher, Outcome, PairQuestion};
 use rtscope_event::{ClassId, EventClass, EventRef, FieldClass, Schema, StreamId, Value, ValueBuffer};
 
 struct Fake {
@@ -24,6 +24,10 @@ impl Fake {
 
     /// An event of a thread, with the value of its field; it is remembered by its time.
     fn at(&mut self, time_ns: i64, thread: Option<u64>, class: u32, value: Value<'_>) -> Outcome<i64> {
+        self.of(Emitter { thread, user: None }, time_ns, class, value)
+    }
+
+    fn of(&mut self, of: Emitter, time_ns: i64, class: u32, value: Value<'_>) -> Outcome<i64> {
         let mut values = ValueBuffer::default();
         values.begin(1);
         values.set(0, value);
@@ -35,7 +39,7 @@ impl Fake {
             cpu: None,
             values: values.current(),
         };
-        self.matcher.event(&event, thread, time_ns)
+        self.matcher.event(&event, of, time_ns)
     }
 }
 
@@ -73,6 +77,27 @@ fn events_are_paired_by_fields_across_threads() {
     assert_eq!(fake.at(40, Some(2), 1, Value::Bytes(b"5")), ended(Ended::WithoutBegin));
     assert_eq!(fake.at(50, Some(2), 1, Value::None), ended(Ended::WithoutKey));
     assert_eq!(fake.at(60, None, 1, Value::Signed(5)), ended(Ended::With(10)));
+}
+
+#[test]
+fn events_of_different_users_do_not_belong_together() {
+    let mut fake = Fake::new("a:begin -> a:end by id=order");
+    let of = |user| Emitter { thread: Some(1), user: Some(user) };
+    assert_eq!(fake.of(of(1), 10, 0, n(5)), begun(Begun::First));
+    assert_eq!(fake.of(of(2), 20, 1, n(5)), ended(Ended::WithoutBegin));
+    assert_eq!(fake.of(of(2), 30, 0, n(5)), begun(Begun::First));
+    assert_eq!(fake.of(of(1), 40, 1, n(5)), ended(Ended::With(10)));
+    fake.matcher.forget_oldest();
+    assert_eq!((fake.matcher.open(), fake.matcher.forgotten()), (0, 1));
+}
+
+#[test]
+fn a_number_of_a_class_that_is_given_again_is_the_new_ones() {
+    let mut fake = Fake::new("a:begin -> a:end by id=order");
+    assert_eq!(fake.at(10, None, 2, n(5)), Outcome { ended: None, begun: None });
+    fake.schema.classes[2] = fake.schema.classes[0].clone();
+    fake.matcher.forget_class(ClassId(2));
+    assert_eq!(fake.at(20, None, 2, n(5)), begun(Begun::First));
 }
 
 #[test]

@@ -13,6 +13,8 @@ use std::sync::Arc;
 /// An event that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEvent<'a> {
+    /// The user whose account its program is on: the owner of the ring's file, or who has made its container. No program can say another one.
+    pub account: u32,
     /// The ring of its thread.
     pub ring: &'a RingInfo,
     /// The descriptions of its provider.
@@ -35,8 +37,8 @@ pub trait NewEvents {
     /// One has come.
     fn event(&mut self, event: &NewEvent<'_>);
 
-    /// Events of this thread were overwritten before they were looked at, or are damaged.
-    fn missed(&mut self, ring: &RingInfo);
+    /// Events of this thread, of a program on this user's account, were overwritten before they were looked at, or are damaged.
+    fn missed(&mut self, account: u32, ring: &RingInfo);
 }
 
 /// A wanted event of a process.
@@ -80,7 +82,13 @@ impl WantedEvents {
 
 impl Process {
     /// Gives the wanted events that have come since the last time. `is_new`: also the first ones of rings that were not looked at before.
-    pub(super) fn new_events(&mut self, is_new: bool, arrivals: &mut Arrivals, sink: &mut dyn NewEvents) {
+    pub(super) fn new_events(
+        &mut self,
+        account: u32,
+        is_new: bool,
+        arrivals: &mut Arrivals,
+        sink: &mut dyn NewEvents,
+    ) {
         if self.wanted.version != Some(self.providers_changed) {
             let here = self.providers.values().map(|provider: &Provider| &provider.info);
             let all: Vec<&ProviderInfo> =
@@ -93,7 +101,7 @@ impl Process {
             let is_last = self.dead || ring.has_ended();
             ring.arrivals(ids, (is_new, is_last), arrivals);
             if arrivals.has_missed && !ids.is_empty() {
-                sink.missed(&ring.info);
+                sink.missed(account, &ring.info);
             }
             for record in &arrivals.records {
                 let found = ids.binary_search(&record.id).ok().and_then(|place| events.get(place));
@@ -102,6 +110,7 @@ impl Process {
                 let cpu = Some(record.cpu).filter(|cpu| *cpu != abi::RTU_CPU_UNKNOWN);
                 let payload = arrivals.payload(record);
                 sink.event(&NewEvent {
+                    account,
                     ring: &ring.info,
                     descriptions,
                     event,
@@ -121,8 +130,11 @@ impl Programs {
         let is_new = std::mem::replace(&mut self.has_read, true);
         let mut arrivals = Arrivals::default();
         let users = self.users.values_mut().filter(|user| user.served.is_some());
-        for process in users.flat_map(|user| user.processes.values_mut()) {
-            process.new_events(is_new, &mut arrivals, sink);
+        for user in users {
+            let account = user.account;
+            for process in user.processes.values_mut() {
+                process.new_events(account, is_new, &mut arrivals, sink);
+            }
         }
     }
 }

@@ -262,6 +262,8 @@ impl Process {
     fn forget_providers(&mut self) {
         self.providers.clear();
         self.gone_providers.clear();
+        // Descriptions that somebody holds are on their user's account.
+        self.wanted = WantedEvents::default();
     }
 
     /// Disables all events.

@@ -22,8 +22,9 @@ pub(super) fn add_to(
     report.losses.extend(losses);
     let full = report.losses.iter_mut().find(|loss| loss.cause == LossCause::ReportRingFull);
     if let Some(count) = full.and_then(|loss| loss.count.as_mut()) {
-        *count += counts.late_lost;
+        *count += counts.sum(|user| user.late_lost);
     }
+    let missed_looks = counts.sum(|user| user.missed_looks);
     let mut threads = counts.threads;
     threads.sort_by_key(|thread| (thread.tid == Tid(0), Reverse((thread.late, thread.worst_ns))));
     let p99 = |milli| {
@@ -42,7 +43,8 @@ pub(super) fn add_to(
         by: pair.key_text(),
         threads,
         unmatched: counts.unmatched,
-        missed_looks: counts.missed_looks,
+        missed_looks,
+        users: counts.users,
         noticed,
     });
 }
@@ -74,6 +76,7 @@ pub(super) fn of_tracepoints(
             forgotten: stats.pairs_full + given_up,
         },
         missed_looks: 0,
+        users: Vec::new(),
         noticed: None,
     }
 }

@@ -69,7 +69,7 @@ impl Verdict {
         let not_followed = report.untracked + unpaired;
         if self.fail_if_lost && not_followed > 0 {
             return Err(Failure::Lost(format!(
-                "{not_followed} were not followed, since a table was full or busy"
+                "{not_followed} were not followed to the end, since a table was full or busy, or events were lost"
             )));
         }
         match report.losses.iter().find(|loss| loss.count != Some(0)) {

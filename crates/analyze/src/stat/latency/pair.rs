@@ -5,7 +5,7 @@ use super::super::happening::Happenings;
 use super::super::{Missing, Span};
 use super::collected::{Collected, Found};
 use super::{Head, LatencyReport, Measure, Seen};
-use crate::pairing::{Begun, Ended, Matcher, PairQuestion};
+use crate::pairing::{Begun, Emitter, Ended, Matcher, PairQuestion};
 use rtscope_event::CpuId;
 
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Measure for Pair {
             asked: seen.asked,
         };
         let thread = seen.thread.map(|thread| thread.tid.into());
-        let outcome = self.matcher.event(seen.event, thread, here);
+        let outcome = self.matcher.event(seen.event, Emitter { thread, user: None }, here);
         match outcome.ended {
             Some(Ended::With(begun)) => {
                 let asked = begun.asked.and(seen.asked);

@@ -24,4 +24,5 @@ mod targets;
 mod tracepoints;
 mod trackers;
 mod truth;
+mod users;
 mod work;

@@ -2,7 +2,7 @@
 //! What is counted of intervals.
 
 use rtscope_analyze::histogram::Histogram;
-use rtscope_analyze::summary::{SpanThreadSummary, UnmatchedEvents};
+use rtscope_analyze::summary::{SpanThreadSummary, SpanUserLosses, UnmatchedEvents};
 
 /// All of a watch.
 #[derive(Clone, Debug, Default)]
@@ -11,10 +11,6 @@ pub struct SpanCounts {
     pub seen: u64,
     /// Of them, those that took too long.
     pub late: u64,
-    /// Late ones beyond those that may wait to be fetched: counted, but not reported.
-    pub late_lost: u64,
-    /// Looks that missed events of a thread.
-    pub missed_looks: u64,
     /// Their lengths.
     pub lengths: Histogram,
     /// From the second event to the look that saw it.
@@ -23,6 +19,8 @@ pub struct SpanCounts {
     pub unmatched: UnmatchedEvents,
     /// Of each thread, those with most late ones first once they are a summary.
     pub threads: Vec<SpanThreadSummary>,
+    /// What was left out, by user.
+    pub users: Vec<SpanUserLosses>,
 }
 
 impl SpanCounts {
@@ -32,5 +30,10 @@ impl SpanCounts {
         self.late += u64::from(is_late);
         self.lengths.record(length_ns);
         self.noticed.record(noticed_after_ns);
+    }
+
+    /// What all users have of something that was left out.
+    pub fn sum(&self, of: fn(&SpanUserLosses) -> u64) -> u64 {
+        self.users.iter().map(of).sum()
     }
 }

@@ -9,14 +9,15 @@ mod classes;
 mod counts;
 mod thread;
 mod threads;
+mod users;
 
 pub use counts::SpanCounts;
 
-use classes::SpanClasses;
-use rtscope_analyze::pairing::{Begun, Ended, Matcher, PairQuestion};
+use rtscope_analyze::pairing::{Begun, Ended, PairQuestion};
+use rtscope_analyze::summary::UnmatchedEvents;
 use rtscope_event::{
-    Chain, ClassId, CpuId, End, EventClass, EventRef, EventSpan, FieldValue, Glob, LateResponse, MonotonicNs,
-    Origin, OriginKind, SpanEvent, Step, StepKind, StreamId, ValueBuffer, WaitKind,
+    Chain, ClassId, CpuId, End, EventClass, EventSpan, FieldValue, Glob, LateResponse, MonotonicNs, Origin,
+    OriginKind, SpanEvent, Step, StepKind, ValueBuffer, WaitKind,
 };
 use rtscope_programs::RingInfo;
 use rtscope_programs::clock::{EventTime, LiveClock, Pair, without_offset};
@@ -24,13 +25,10 @@ use rtscope_programs::collector::{NewEvent, NewEvents};
 use rtscope_programs::values;
 use std::sync::Arc;
 use threads::{SpanThreads, ThreadNumber};
+use users::{Missed, Owner, SpanUsers};
 
-/// Late ones that wait to be fetched, at most; more are counted.
-const LATE_MAX: usize = 4096;
 /// A CPU that an event does not name.
 const NO_CPU: CpuId = CpuId(u32::MAX);
-/// Remarks on events without the field of the key.
-const NOTES_MAX: usize = 16;
 /// Threads that a piece of work has passed through.
 const STEPS_MAX: usize = 32;
 
@@ -48,6 +46,7 @@ pub struct SpanTarget {
 /// An event that has come.
 #[derive(Clone, Debug)]
 struct Arrived {
+    owner: Owner,
     thread: ThreadNumber,
     class: ClassId,
     cpu: Option<CpuId>,
@@ -65,9 +64,9 @@ struct Open {
 }
 
 impl Open {
-    /// Threads that are named when it ends.
-    fn threads(&self) -> impl Iterator<Item = ThreadNumber> {
-        std::iter::once(&self.event).chain(&self.steps).map(|event| event.thread)
+    /// Those that are named when it ends.
+    fn events(&self) -> impl Iterator<Item = &Arrived> {
+        std::iter::once(&self.event).chain(&self.steps).map(|event| &**event)
     }
 }
 
@@ -78,14 +77,11 @@ pub struct SpanTracker {
     threshold_ns: u64,
     /// What is older was there before.
     started: MonotonicNs,
-    classes: SpanClasses,
+    users: SpanUsers,
     threads: SpanThreads,
-    matcher: Matcher<Open>,
     clock: LiveClock,
     /// Since the last look.
     arrived: Vec<Arrived>,
-    /// Threads some of whose events were not seen.
-    missed: Vec<ThreadNumber>,
     /// Before this, in [`MonotonicNs`], all events have come.
     horizon_ns: u64,
     late: Vec<LateResponse>,
@@ -107,12 +103,10 @@ impl SpanTracker {
             target,
             threshold_ns,
             started,
-            classes: SpanClasses::default(),
+            users: SpanUsers::new(question),
             threads: SpanThreads::default(),
-            matcher: Matcher::new(question),
             clock: LiveClock::default(),
             arrived: Vec::new(),
-            missed: Vec::new(),
             horizon_ns: 0,
             late: Vec::new(),
             counts: SpanCounts::default(),
@@ -128,13 +122,13 @@ impl SpanTracker {
 
     /// The late ones since the last call.
     pub fn take_late(&mut self) -> Vec<LateResponse> {
+        self.users.fetched();
         std::mem::take(&mut self.late)
     }
 
     /// What there is to be said since the last call.
     pub fn take_notes(&mut self) -> Vec<String> {
-        let notes = self.notes.iter_mut().map(std::mem::take);
-        notes.filter(|note| !note.is_empty()).collect()
+        std::mem::take(&mut self.notes)
     }
 
     /// A pair of readings of the clocks.
@@ -162,19 +156,25 @@ impl SpanTracker {
                 self.pair(Arc::new(event), now);
             }
         }
-        if is_last && !self.matcher.is_row() {
+        if is_last && !self.is_row() {
             let target = |open: &&Open| self.is_open_counted(&open.event);
-            self.counts.unmatched.without_end = self.matcher.waiting().filter(target).count() as u64;
+            self.counts.unmatched.without_end = self.users.waiting().filter(target).count() as u64;
         }
-        self.counts.unmatched.forgotten = self.matcher.forgotten();
-        let open = self.matcher.waiting().flat_map(Open::threads);
-        let arrived = self.arrived.iter().map(|event| event.thread);
-        self.threads.look_is_over(open.chain(arrived).chain(self.missed.iter().copied()));
+        let open = self.users.waiting().flat_map(Open::events);
+        let in_use = open.chain(&self.arrived).map(|event| event.thread);
+        self.threads.look_is_over(in_use.chain(self.users.missed_threads()));
+        self.users.sweep(&self.arrived, now);
+    }
+
+    /// Whether each event of a row ends one and begins the next.
+    fn is_row(&self) -> bool {
+        let question = self.users.question();
+        question.begin == question.end
     }
 
     /// Whether keys are of events' fields, not of threads.
     fn is_of_several_threads(&self) -> bool {
-        !self.matcher.question().key.is_empty()
+        !self.users.question().key.is_empty()
     }
 
     fn place_in_time(&mut self, event: &mut Arrived) {
@@ -184,7 +184,7 @@ impl SpanTracker {
             EventTime::At(time_ns) => time_ns.max(1),
             // No program can have read this value: it is dropped as one from before the beginning.
             EventTime::Never | EventTime::Later => {
-                self.missed.push(event.thread);
+                self.users.missed(event.owner, event.thread, Missed::Damaged);
                 1
             }
         };
@@ -192,15 +192,9 @@ impl SpanTracker {
 
     /// What has begun in threads whose events were missed may have ended among these.
     fn give_up(&mut self) {
-        let missed = std::mem::take(&mut self.missed);
-        if missed.is_empty() {
-            return;
-        }
-        self.counts.missed_looks += missed.len() as u64;
         let of_any = self.is_of_several_threads();
-        let given_up = self.matcher.give_up(|begun| of_any || missed.contains(&begun.event.thread));
-        let counted = given_up.iter().filter(|begun| self.is_open_counted(&begun.event)).count();
-        self.counts.unmatched.lost += counted as u64;
+        let threads = &self.threads;
+        self.users.give_up(of_any, |begun| of_any || threads[begun.event.thread].is_target);
     }
 
     /// Whether a beginning without an end counts: in which thread it would have ended is known only where that is its own.
@@ -209,22 +203,7 @@ impl SpanTracker {
     }
 
     fn pair(&mut self, event: Arc<Arrived>, now: MonotonicNs) {
-        let seen = EventRef {
-            schema: self.classes.schema(),
-            time_ns: i64::try_from(event.time_ns).unwrap_or(i64::MAX),
-            stream: StreamId(0),
-            class: event.class,
-            cpu: event.cpu,
-            values: event.values.current(),
-        };
-        if let Some(open) = self.matcher.step(&seen, Some(event.thread.0)) {
-            if open.steps.len() < STEPS_MAX {
-                open.steps.push(event);
-            }
-            return;
-        }
-        let open = Open { event: Arc::clone(&event), steps: Vec::new() };
-        let outcome = self.matcher.event(&seen, Some(event.thread.0), open);
+        let Some(outcome) = self.users.pair(&event, STEPS_MAX) else { return };
         let is_target = self.threads[event.thread].is_target;
         let is_row = outcome.begun.is_some() && outcome.ended.is_some();
         match outcome.ended {
@@ -253,8 +232,7 @@ impl SpanTracker {
         if !is_late {
             return;
         }
-        if self.late.len() >= LATE_MAX {
-            self.counts.late_lost += 1;
+        if !self.users.may_wait(ended.owner.account) {
             return;
         }
         let late = self.late_interval(begun, ended, noticed_after_ns);
@@ -301,7 +279,7 @@ impl SpanTracker {
     }
 
     fn span_event(&self, event: &Arrived) -> SpanEvent {
-        let class = self.classes.schema().class(event.class);
+        let class = self.users.class_of(event);
         SpanEvent {
             event: class.name.clone(),
             time_ns: MonotonicNs(event.time_ns),
@@ -311,61 +289,61 @@ impl SpanTracker {
         }
     }
 
-    /// `None`: programs have described too many different events.
-    fn class(&mut self, event: &NewEvent<'_>) -> Option<ClassId> {
-        let (id, made) = self.classes.class(event)?;
-        if made {
-            self.note_fields(id);
-        }
-        Some(id)
-    }
-
-    /// An event that does not have the key's field can never be paired: that is said once.
-    fn note_fields(&mut self, id: ClassId) {
-        let why = self.matcher.question().missing_field(self.classes.schema().class(id));
-        if let Some(why) = why.filter(|_| self.notes.len() < NOTES_MAX) {
-            self.notes.push(why);
-        }
+    /// Whether events of this program are left out: numbers of work may be addresses, which other processes have, too.
+    fn is_of_another_process(&self, ring: &RingInfo) -> bool {
+        let process = ring.host_pid.unwrap_or(ring.pid);
+        let is_work = self.users.question().steps.is_some();
+        is_work && self.target.pid.is_some_and(|wanted| wanted != process)
     }
 
     /// The end: what was counted.
     pub fn counts(&self) -> SpanCounts {
-        SpanCounts { threads: self.threads.summaries(), ..self.counts.clone() }
+        let users = self.users.losses();
+        let mut counts = SpanCounts { threads: self.threads.summaries(), users, ..self.counts.clone() };
+        let (lost, forgotten) = (counts.sum(|user| user.lost), counts.sum(|user| user.forgotten));
+        counts.unmatched = UnmatchedEvents { lost, forgotten, ..counts.unmatched };
+        counts
     }
 }
 
 impl NewEvents for SpanTracker {
     fn wants(&self, name: &str) -> bool {
-        let question = self.matcher.question();
+        let question = self.users.question();
         let class = EventClass { name: name.to_owned(), ..EventClass::default() };
         question.events().any(|event| event.matches(&class))
     }
 
     fn event(&mut self, event: &NewEvent<'_>) {
-        // Numbers of work may be addresses, which other processes have, too.
-        let process = event.ring.host_pid.unwrap_or(event.ring.pid);
-        let is_work = self.matcher.question().steps.is_some();
-        if is_work && self.target.pid.is_some_and(|wanted| wanted != process) {
+        if self.is_of_another_process(event.ring) {
             return;
         }
-        let thread = self.threads.number(event.ring, &self.target);
-        let mut values = ValueBuffer::default();
-        let class = self.class(event);
-        let is_whole = values::set_values(&event.event.fields, event.payload, &mut values);
-        // If not, a program lies, or was cut off.
-        let Some(class) = class.filter(|_| is_whole) else {
-            self.missed.push(thread);
+        let owner = Owner::of(event.account, event.ring.uid);
+        let thread = self.threads.number(event.ring, owner.account, &self.target);
+        let Some((class, note)) = self.users.class(event) else {
+            self.users.missed(owner, thread, Missed::Described);
             return;
         };
+        self.notes.extend(note);
+        let mut values = ValueBuffer::default();
+        if !values::set_values(&event.event.fields, event.payload, &mut values) {
+            // A program lies, or was cut off.
+            self.users.missed(owner, thread, Missed::Damaged);
+            return;
+        }
         let (cpu, counter) = (event.cpu.map(CpuId), event.counter);
-        self.arrived.push(Arrived { thread, class, cpu, counter, time_ns: 0, values });
+        self.arrived.push(Arrived { owner, thread, class, cpu, counter, time_ns: 0, values });
     }
 
-    fn missed(&mut self, ring: &RingInfo) {
-        let thread = self.threads.number(ring, &self.target);
-        self.missed.push(thread);
+    fn missed(&mut self, account: u32, ring: &RingInfo) {
+        if self.is_of_another_process(ring) {
+            return;
+        }
+        let thread = self.threads.number(ring, account, &self.target);
+        self.users.missed(Owner::of(account, ring.uid), thread, Missed::Overwritten);
     }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod user_tests;

@@ -14,11 +14,11 @@ use rtscope_programs::records::Layout;
 use std::sync::Arc;
 
 const TEXT: &[u8] = b"a:begin 6\nu64 id\n\0a:end 6\nu64 id\n\0a:bare 6\n\0";
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
-struct Fake {
-    descriptions: Arc<Descriptions>,
-    tracker: SpanTracker,
+pub(super) struct Fake {
+    pub(super) descriptions: Arc<Descriptions>,
+    pub(super) tracker: SpanTracker,
 }
 
 /// No process has this number.
@@ -45,7 +45,7 @@ impl Fake {
         Fake::of(TEXT, &PairQuestion::parse(question).unwrap(), target)
     }
 
-    fn of(text: &[u8], question: &PairQuestion, target: SpanTarget) -> Fake {
+    pub(super) fn of(text: &[u8], question: &PairQuestion, target: SpanTarget) -> Fake {
         let descriptions = Descriptions::parse(text, 3, 0, &RequestedEvents::default()).unwrap();
         let tracker = SpanTracker::new(question, target, 3 * MS, MonotonicNs(100 * MS));
         let mut fake = Fake { descriptions: Arc::new(descriptions), tracker };
@@ -57,15 +57,21 @@ impl Fake {
         self.event_in(ring(thread, if thread == 1 { "driver" } else { "helper" }), event, at_ns, id);
     }
 
-    fn event_in(&mut self, ring: RingInfo, event: usize, at_ns: u64, id: u64) {
+    pub(super) fn event_in(&mut self, ring: RingInfo, event: usize, at_ns: u64, id: u64) {
+        self.event_of(ring.uid, ring, event, at_ns, id);
+    }
+
+    /// Of a program that is on another user's account.
+    pub(super) fn event_of(&mut self, account: u32, ring: RingInfo, event: usize, at_ns: u64, id: u64) {
         let event = &self.descriptions.events[event];
         let payload = id.to_le_bytes();
         let descriptions = &self.descriptions;
         let (counter, cpu) = (at_ns, Some(1));
-        self.tracker.event(&NewEvent { ring: &ring, descriptions, event, counter, cpu, payload: &payload });
+        let ring = &ring;
+        self.tracker.event(&NewEvent { account, ring, descriptions, event, counter, cpu, payload: &payload });
     }
 
-    fn look(&mut self, now_ns: u64, is_last: bool) {
+    pub(super) fn look(&mut self, now_ns: u64, is_last: bool) {
         self.tracker.clock(Pair { counter: now_ns, monotonic_ns: now_ns });
         self.tracker.judge(MonotonicNs(now_ns - 1000), MonotonicNs(now_ns), is_last);
     }
@@ -156,14 +162,17 @@ fn what_has_no_counterpart_is_counted_by_cause() {
     fake.event(1, 0, 201 * MS, 7);
     fake.event(1, 0, 202 * MS, 7);
     fake.look(210 * MS, false);
-    fake.tracker.missed(&ring(1, "driver"));
+    fake.tracker.missed(0, &ring(1, "driver"));
     fake.event(1, 1, 215 * MS, 7);
     fake.event(2, 0, 216 * MS, 7);
     fake.look(220 * MS, true);
     let counts = fake.tracker.counts();
     let unmatched = counts.unmatched;
     assert_eq!((unmatched.without_begin, unmatched.begun_again), (2, 1));
-    assert_eq!((unmatched.lost, unmatched.without_end, counts.missed_looks, counts.seen), (1, 1, 1, 0));
+    assert_eq!(
+        (unmatched.lost, unmatched.without_end, counts.sum(|user| user.missed_looks), counts.seen),
+        (1, 1, 1, 0)
+    );
 }
 
 #[test]
@@ -187,6 +196,7 @@ fn a_payload_that_does_not_match_its_fields_gives_up_what_had_begun() {
     let (ring, descriptions) = (ring(1, "driver"), Arc::clone(&fake.descriptions));
     let event = &descriptions.events[1];
     let lie = NewEvent {
+        account: 0,
         ring: &ring,
         descriptions: &descriptions,
         event,
@@ -197,10 +207,11 @@ fn a_payload_that_does_not_match_its_fields_gives_up_what_had_begun() {
     fake.tracker.event(&lie);
     fake.look(220 * MS, true);
     let counts = fake.tracker.counts();
-    assert_eq!((counts.unmatched.lost, counts.missed_looks, counts.seen), (1, 1, 0));
+    assert_eq!((counts.unmatched.lost, counts.sum(|user| user.damaged), counts.seen), (1, 1, 0));
 }
 
-const WORK: &[u8] = b"work:begin 6\nx64 cookie\n\0work:step 6\nx64 cookie\n\0work:end 6\nx64 cookie\n\0";
+pub(super) const WORK: &[u8] =
+    b"work:begin 6\nx64 cookie\n\0work:step 6\nx64 cookie\n\0work:end 6\nx64 cookie\n\0";
 
 #[test]
 fn work_has_the_first_threads_that_took_it_over_and_no_other_number_has() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads whose events are paired, as many as may be remembered: of too many those that wrote nothing for longest are forgotten.
+//! The threads whose events are paired, as many as may be remembered: of too many those that wrote nothing for longest are forgotten, of the
+//! users who have most.
 //!
 //! A watch may go on for weeks beside programs that make threads and processes all the time.
 
@@ -8,7 +9,7 @@ use super::thread::SpanThread;
 use rtscope_analyze::summary::SpanThreadSummary;
 use rtscope_event::{Comm, Pid, Tid};
 use rtscope_programs::RingInfo;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{Index, IndexMut};
 
 /// This many are remembered; for a while twice as many.
@@ -25,6 +26,8 @@ pub(super) struct ThreadNumber(pub(super) u64);
 struct Known {
     thread: SpanThread,
     key: ThreadKey,
+    /// The user on whose account it is.
+    account: u32,
     /// At which look it last wrote.
     used: u64,
 }
@@ -37,6 +40,8 @@ pub(super) struct SpanThreads {
     next: u64,
     looks: u64,
     most: usize,
+    /// Some are forgotten when there are more than this.
+    full: usize,
     /// What was counted of those that are forgotten, together.
     forgotten: Option<SpanThreadSummary>,
 }
@@ -50,11 +55,11 @@ impl Default for SpanThreads {
 impl SpanThreads {
     fn of_most(most: usize) -> SpanThreads {
         let (known, numbers) = (HashMap::new(), HashMap::new());
-        SpanThreads { known, numbers, next: 0, looks: 0, most, forgotten: None }
+        SpanThreads { known, numbers, next: 0, looks: 0, most, full: 2 * most, forgotten: None }
     }
 
     /// The number of the thread that has this ring.
-    pub(super) fn number(&mut self, ring: &RingInfo, target: &SpanTarget) -> ThreadNumber {
+    pub(super) fn number(&mut self, ring: &RingInfo, account: u32, target: &SpanTarget) -> ThreadNumber {
         let key = (ring.uid, ring.pid, ring.birth_ns, ring.tid);
         let used = self.looks;
         if let Some(number) = self.numbers.get(&key) {
@@ -66,28 +71,35 @@ impl SpanThreads {
         let number = ThreadNumber(self.next);
         self.next += 1;
         self.numbers.insert(key, number);
-        self.known.insert(number, Known { thread: SpanThread::new(ring, target), key, used });
+        self.known.insert(number, Known { thread: SpanThread::new(ring, target), key, account, used });
         number
     }
 
-    /// A look is over. Where too many threads are known, those are forgotten that wrote nothing for longest and are not in use.
+    /// A look is over. Where too many threads are known, those are forgotten that wrote nothing for longest and are not in use: of the users
+    /// who have most, so that nobody loses his by those of others.
     pub(super) fn look_is_over(&mut self, in_use: impl Iterator<Item = ThreadNumber>) {
         self.looks += 1;
-        if self.known.len() <= 2 * self.most {
+        if self.known.len() <= self.full {
             return;
         }
-        let in_use: BTreeSet<ThreadNumber> = in_use.collect();
-        let mut oldest: Vec<(u64, ThreadNumber)> =
-            self.known.iter().map(|(number, known)| (known.used, *number)).collect();
-        oldest.sort_unstable();
-        let many = oldest.len() - self.most;
-        for (_, number) in oldest.into_iter().filter(|(_, number)| !in_use.contains(number)).take(many) {
-            let Some(known) = self.known.remove(&number) else { continue };
-            self.numbers.remove(&known.key);
-            if let Some(summary) = known.thread.summary() {
-                self.forget(&summary);
+        let in_use: HashSet<ThreadNumber> = in_use.collect();
+        let mut of_users: BTreeMap<u32, Vec<(u64, ThreadNumber)>> = BTreeMap::new();
+        for (number, known) in &self.known {
+            of_users.entry(known.account).or_default().push((known.used, *number));
+        }
+        let most = even_share(of_users.values().map(Vec::len).collect(), self.most);
+        for mut of_user in of_users.into_values() {
+            of_user.sort_unstable_by(|one, other| other.cmp(one));
+            for (_, number) in of_user.into_iter().skip(most).filter(|(_, number)| !in_use.contains(number)) {
+                let Some(known) = self.known.remove(&number) else { continue };
+                self.numbers.remove(&known.key);
+                if let Some(summary) = known.thread.summary() {
+                    self.forget(&summary);
+                }
             }
         }
+        // Many can be in use: then not every look tries again.
+        self.full = (2 * self.most).max(self.known.len() + self.known.len() / 4);
     }
 
     fn forget(&mut self, one: &SpanThreadSummary) {
@@ -112,6 +124,19 @@ impl SpanThreads {
         let known = self.known.values().filter_map(|known| known.thread.summary());
         known.chain(self.forgotten.clone()).collect()
     }
+}
+
+/// How many each may have who has many, so that all together have `left` at most.
+fn even_share(mut counts: Vec<usize>, mut left: usize) -> usize {
+    counts.sort_unstable();
+    for (place, count) in counts.iter().enumerate() {
+        let even = left / (counts.len() - place);
+        if *count > even {
+            return even;
+        }
+        left -= count;
+    }
+    usize::MAX
 }
 
 /// Of a number that is in use, which [`SpanThreads::look_is_over`] was told.
@@ -139,12 +164,12 @@ mod tests {
     fn of_too_many_threads_those_that_wrote_nothing_for_longest_are_one_entry() {
         let mut threads = SpanThreads::of_most(4);
         let target = SpanTarget::default();
-        let first = threads.number(&ring(1, "first"), &target);
-        let waits = threads.number(&ring(2, "waits"), &target);
+        let first = threads.number(&ring(1, "first"), 0, &target);
+        let waits = threads.number(&ring(2, "waits"), 0, &target);
         for tid in 3..100 {
-            let number = threads.number(&ring(tid, "short"), &target);
+            let number = threads.number(&ring(tid, "short"), 0, &target);
             threads[number].add(u64::from(tid), tid % 2 == 0);
-            assert_eq!(threads.number(&ring(1, "first"), &target), first);
+            assert_eq!(threads.number(&ring(1, "first"), 0, &target), first);
             threads.look_is_over([waits].into_iter());
             assert!(threads.known.len() <= 8 && threads.numbers.len() == threads.known.len());
         }
@@ -156,6 +181,28 @@ mod tests {
         let others = summaries.iter().find(|one| one.tid == Tid(0)).unwrap();
         assert!(others.intervals > 85 && others.comm == Comm::from("others"));
         // One that comes again is a thread like any other.
-        assert!(threads.number(&ring(3, "short"), &target) > waits);
+        assert!(threads.number(&ring(3, "short"), 0, &target) > waits);
+    }
+
+    #[test]
+    fn of_too_many_threads_those_of_the_user_who_has_most_are_forgotten() {
+        let mut threads = SpanThreads::of_most(4);
+        let target = SpanTarget::default();
+        let number = threads.number(&ring(1, "honest"), 1001, &target);
+        threads[number].add(5, false);
+        threads.look_is_over([].into_iter());
+        for tid in 2..100 {
+            let number = threads.number(&ring(tid, "many"), 1000, &target);
+            threads[number].add(5, false);
+            threads.look_is_over([].into_iter());
+        }
+        let summaries = threads.summaries();
+        assert!(summaries.iter().any(|one| one.tid == Tid(1)), "{summaries:?}");
+        assert_eq!(summaries.iter().map(|one| one.intervals).sum::<u64>(), 99);
+        assert!(threads.known.len() <= 8);
+        assert_eq!(
+            (even_share(vec![10, 1], 4), even_share(vec![9, 9, 2], 10), even_share(vec![1, 2], 4)),
+            (3, 4, usize::MAX)
+        );
     }
 }
