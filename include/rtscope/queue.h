@@ -35,6 +35,12 @@ extern "C" {
 #define RTSCOPE_QUEUE_ELEMENT_MAX (1u << 30)
 /* asm-generic/errno.h: it is not a queue, or of another version. */
 #define RTSCOPE__EPROTO 71
+/* linux/fcntl.h */
+#define RTSCOPE_QUEUE__F_ADD_SEALS 1033
+#define RTSCOPE_QUEUE__F_GET_SEALS 1034
+#define RTSCOPE_QUEUE__SEAL_SHRINK 2
+#define RTSCOPE_QUEUE__SEAL_GROW 4
+#define RTSCOPE_QUEUE__SEAL_FUTURE_WRITE 16
 /* A consumer that looked more often than that would not sleep. */
 #define RTSCOPE_QUEUE__PERIOD_MIN_NS 1000
 
@@ -464,9 +470,10 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 	if (fd < 0)
 		return (int)fd;
 	error = rtscope__call(__NR_ftruncate, fd, (long)bytes, 0, 0, 0, 0);
-	/* linux/fcntl.h: F_ADD_SEALS; F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW: memory that went away would be a SIGBUS. */
+	/* Memory that went away would be a SIGBUS. Without F_SEAL_SEAL: for rtscope_queue_seal(). */
 	if (!error)
-		error = rtscope__call(__NR_fcntl, fd, 1033, 7, 0, 0, 0);
+		error = rtscope__call(__NR_fcntl, fd, RTSCOPE_QUEUE__F_ADD_SEALS,
+				      RTSCOPE_QUEUE__SEAL_SHRINK | RTSCOPE_QUEUE__SEAL_GROW, 0, 0, 0);
 	memory = error ? error : rtscope__map(bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, (int)fd);
 	if (rtscope__is_error(memory)) {
 		rtscope__close((int)fd);
@@ -479,35 +486,75 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 }
 
 /*
+ * Whether a file keeps its size, and its memory can end nobody: not in huge pages, of which there may be no other one when its maker has
+ * taken one away (SIGBUS).
+ */
+static inline int rtscope_queue__keeps_size(int fd)
+{
+	/* struct statfs of 64-bit Linux begins with the type; linux/magic.h: TMPFS_MAGIC. */
+	uint64_t status[15];
+	long seals = rtscope__call(__NR_fcntl, fd, RTSCOPE_QUEUE__F_GET_SEALS, 0, 0, 0, 0);
+
+	return seals > 0 && seals & RTSCOPE_QUEUE__SEAL_SHRINK &&
+	       !rtscope__call_again(__NR_fstatfs, fd, (long)status, 0, 0, 0, 0) && status[0] == 0x01021994;
+}
+
+/* Whether the memory of all these bytes is there. */
+static inline int rtscope_queue__is_whole(int fd, uint64_t bytes)
+{
+	/* linux/fs.h: SEEK_HOLE. The end of the file counts as a hole, too. */
+	long hole = rtscope__call(__NR_lseek, fd, 0, 4, 0, 0, 0);
+
+	return hole >= 0 && (uint64_t)hole >= bytes;
+}
+
+/*
  * How much of a queue's file to map: what the header says that it needs, if the memory is really there. 0: it is not a queue, or its
  * maker wants this process to pay for memory that he has not used himself. Asked before anything is mapped.
  */
 static inline uint64_t rtscope_queue__checked_bytes(int fd, uint32_t element_bytes)
 {
 	struct rtscope_queue_memory header;
-	/* linux/fcntl.h: F_GET_SEALS; below, F_SEAL_SHRINK is 2. linux/fs.h: SEEK_HOLE is 4. */
-	long seals = rtscope__call(__NR_fcntl, fd, 1034, 0, 0, 0, 0);
 	uint64_t need;
 
-	if (seals < 0 || !(seals & 2))
+	if (!rtscope_queue__keeps_size(fd))
 		return 0;
 	if (rtscope__call(__NR_pread64, fd, (long)&header, sizeof(header), 0, 0, 0) != (long)sizeof(header) ||
 	    header.magic != RTSCOPE_QUEUE_MAGIC || header.version != RTSCOPE_QUEUE_VERSION ||
 	    header.element_bytes != element_bytes)
 		return 0;
 	need = rtscope_queue_bytes(header.capacity, element_bytes);
-	if (!need || need > INT64_MAX)
-		return 0;
-	/* The end of the file counts as a hole, too. */
-	return rtscope__call(__NR_lseek, fd, 0, 4, 0, 0, 0) >= (long)need ? need : 0;
+	return need && need <= INT64_MAX && rtscope_queue__is_whole(fd, need) ? need : 0;
 }
 
 /*
- * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno; EPROTO: it is none, its elements have another
- * size, its memory is not there, or it could shrink, so that its maker could end this process with a SIGBUS.
+ * Closes a queue to others, when both sides have mapped it: nobody else can open it from then on, and nobody, also of the two, can take memory
+ * out of it, for which the other one would pay when it touches it again. (A hole punched by fallocate(2): F_SEAL_FUTURE_WRITE forbids
+ * it.) 0, also if the other side has done it; or an errno. EPERM: its maker does not let it be sealed, as those before this function did not;
+ * EPROTO: memory has been taken out already.
  */
-static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
-				     enum rtscope_queue_side side)
+static inline int rtscope_queue__seal(int fd, uint64_t bytes)
+{
+	long seals = rtscope__call(__NR_fcntl, fd, RTSCOPE_QUEUE__F_GET_SEALS, 0, 0, 0, 0), error;
+
+	if (seals < 0)
+		return (int)-seals;
+	if (!(seals & RTSCOPE_QUEUE__SEAL_FUTURE_WRITE)) {
+		error = rtscope__call(__NR_fcntl, fd, RTSCOPE_QUEUE__F_ADD_SEALS, RTSCOPE_QUEUE__SEAL_FUTURE_WRITE, 0,
+				      0, 0);
+		if (error)
+			return (int)-error;
+	}
+	return rtscope_queue__keeps_size(fd) && rtscope_queue__is_whole(fd, bytes) ? 0 : RTSCOPE__EPROTO;
+}
+
+static inline int rtscope_queue_seal(const struct rtscope_queue *queue, int fd)
+{
+	return queue->bytes ? rtscope_queue__seal(fd, queue->bytes) : RTSCOPE__EINVAL;
+}
+
+static inline int rtscope_queue__open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
+				      enum rtscope_queue_side side, int seals)
 {
 	uint64_t bytes = rtscope_queue__checked_bytes(fd, element_bytes);
 	long memory;
@@ -516,16 +563,45 @@ static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32
 	memset(queue, 0, sizeof(*queue));
 	if (!bytes)
 		return rtscope__call(__NR_lseek, fd, 0, 1, 0, 0, 0) == -9 ? 9 : RTSCOPE__EPROTO; /* EBADF */
-	memory = rtscope__map(bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, fd);
+	/* Nothing is touched, and paid for, before it is sealed. */
+	memory = rtscope__map(bytes, RTSCOPE__MAP_SHARED | (seals ? 0 : RTSCOPE__MAP_POPULATE), fd);
 	if (rtscope__is_error(memory))
 		return (int)-memory;
+	error = seals ? rtscope_queue__seal(fd, bytes) : 0;
+	/* linux/mman.h: MADV_POPULATE_WRITE */
+	if (seals && !error)
+		error = (int)-rtscope__call_again(__NR_madvise, memory, (long)bytes, 23, 0, 0, 0);
 	/* Once more, where its maker may have written since. */
-	error = rtscope_queue_attach(queue, (void *)memory, bytes, element_bytes, side);
+	if (!error)
+		error = rtscope_queue_attach(queue, (void *)memory, bytes, element_bytes, side);
 	if (error)
 		rtscope__unmap((void *)memory, bytes);
 	else
 		queue->bytes = bytes;
 	return error;
+}
+
+/*
+ * Maps a queue that somebody else has made with rtscope_queue_create(). 0, or an errno. EPROTO: it is none, its elements have another
+ * size, its memory is not there, or it could shrink or is of huge pages, so that its maker could end this process with a SIGBUS. EPERM:
+ * somebody has sealed it.
+ *
+ * For sides that trust each other: one that takes memory out later makes the other pay for it, up to the size of the queue.
+ */
+static inline int rtscope_queue_open(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
+				     enum rtscope_queue_side side)
+{
+	return rtscope_queue__open(queue, fd, element_bytes, side, 0);
+}
+
+/*
+ * The same, of somebody who is not trusted: with rtscope_queue_seal(), before any of its memory is touched. Its errors are added. When the other
+ * side has it already: nobody else can open it later, such as this process when it is started again.
+ */
+static inline int rtscope_queue_open_sealed(struct rtscope_queue *queue, int fd, uint32_t element_bytes,
+					    enum rtscope_queue_side side)
+{
+	return rtscope_queue__open(queue, fd, element_bytes, side, 1);
 }
 
 /* Ends the use of a handle; unmaps what create() or open() mapped. What is in the queue stays for the other side. */

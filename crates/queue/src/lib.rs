@@ -24,7 +24,7 @@ mod memory;
 mod positions;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use memory::Memory;
+use memory::{Memory, Sealing};
 use positions::{BrokenQueue, ConsumerPositions, ProducerPositions};
 use std::fs::File;
 use std::io;
@@ -57,6 +57,12 @@ pub enum Error {
         /// Of the type.
         wanted: u32,
     },
+    /// Both sides have it, and one of them has closed it to others.
+    #[error("the queue is sealed: nobody else can open it")]
+    Sealed,
+    /// Its maker, such as one of an earlier version, lets nobody seal it.
+    #[error("the queue cannot be sealed: its maker does not let it be, or its descriptor cannot be written")]
+    Unsealable,
     /// The system refused.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
@@ -111,12 +117,31 @@ impl<T: Element> Producer<T> {
         Ok((Producer::on(memory)?, descriptor))
     }
 
-    /// Becomes the producer of a queue that is there; goes on where an earlier one was.
+    /// Becomes the producer of a queue that is there; goes on where an earlier one was. For sides that trust each other: one that takes
+    /// memory out later makes the other pay for it, up to the size of the queue.
     ///
     /// # Errors
     /// When it is not a queue of such elements, or the system refuses.
     pub fn open(file: File) -> Result<Producer<T>, Error> {
-        Producer::on(Memory::open(&file, element_bytes::<T>())?)
+        Producer::on(Memory::open(&file, element_bytes::<T>(), Sealing::Open)?)
+    }
+
+    /// The same, of somebody who is not trusted: it is sealed, as by [`Producer::seal`], before any of its memory is touched. When the
+    /// other side has it already: nobody else can open it later, such as this process when it is started again.
+    ///
+    /// # Errors
+    /// As those of both.
+    pub fn open_sealed(file: File) -> Result<Producer<T>, Error> {
+        Producer::on(Memory::open(&file, element_bytes::<T>(), Sealing::Sealed)?)
+    }
+
+    /// Closes the queue to others, when both sides have it: nobody else can open it from then on, and nobody, also of the two, can take
+    /// memory out of it, for which the other one would pay when it touches it again. `descriptor` is that of this queue. It may be done twice.
+    ///
+    /// # Errors
+    /// When its maker does not let it be sealed, or memory has been taken out already.
+    pub fn seal(&self, descriptor: impl AsFd) -> Result<(), Error> {
+        self.memory.seal(descriptor)
     }
 
     fn on(memory: Memory) -> Result<Producer<T>, Error> {
@@ -219,7 +244,23 @@ impl<T: Element> Consumer<T> {
     /// # Errors
     /// As there.
     pub fn open(file: File) -> Result<Consumer<T>, Error> {
-        Consumer::on(Memory::open(&file, element_bytes::<T>())?)
+        Consumer::on(Memory::open(&file, element_bytes::<T>(), Sealing::Open)?)
+    }
+
+    /// As [`Producer::open_sealed`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_sealed(file: File) -> Result<Consumer<T>, Error> {
+        Consumer::on(Memory::open(&file, element_bytes::<T>(), Sealing::Sealed)?)
+    }
+
+    /// As [`Producer::seal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seal(&self, descriptor: impl AsFd) -> Result<(), Error> {
+        self.memory.seal(descriptor)
     }
 
     fn on(memory: Memory) -> Result<Consumer<T>, Error> {

@@ -2,14 +2,16 @@
 //! The memory that both sides share: its layout, which is that of include/rtscope/queue.h, and its mapping.
 
 use crate::Error;
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use nix::unistd::{Whence, lseek};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::mem::offset_of;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -81,6 +83,60 @@ impl Stated {
     }
 }
 
+/// Whether a queue is closed to others when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sealing {
+    Open,
+    Sealed,
+}
+
+fn seals_of(file: impl AsFd) -> SealFlag {
+    fcntl(file, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_truncate)
+}
+
+/// Its maker could otherwise end this process with a SIGBUS: by truncating it, or, where its pages are huge ones, by taking one out, of
+/// which there may be no other.
+fn check_size_is_kept(file: impl AsFd) -> Result<(), Error> {
+    if !seals_of(&file).contains(SealFlag::F_SEAL_SHRINK) {
+        return Err(Error::NoQueue("it could shrink"));
+    }
+    if !fstatfs(&file).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC) {
+        return Err(Error::NoQueue("its memory is of huge pages, which its maker could take away"));
+    }
+    Ok(())
+}
+
+fn check_is_whole(file: impl AsFd, bytes: u64) -> Result<(), Error> {
+    let hole = lseek(file, 0, Whence::SeekHole)
+        .map_err(|errno| Error::System("look for the queue's memory", errno.into()))?;
+    // The end of the file counts as a hole, too.
+    if u64::try_from(hole).is_ok_and(|hole| hole < bytes) {
+        return Err(Error::NoQueue("its memory is not there"));
+    }
+    Ok(())
+}
+
+/// Forbids what would make the other side pay: holes punched into memory that it has mapped. `F_SEAL_FUTURE_WRITE` forbids them, and
+/// new mappings that can be written.
+fn seal(file: impl AsFd, bytes: u64) -> Result<(), Error> {
+    if !seals_of(&file).contains(SealFlag::F_SEAL_FUTURE_WRITE) {
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_FUTURE_WRITE)).map_err(|errno| match errno {
+            Errno::EPERM => Error::Unsealable,
+            errno => Error::System("seal the queue's memory", errno.into()),
+        })?;
+    }
+    check_size_is_kept(&file)?;
+    check_is_whole(&file, bytes)
+}
+
+/// Why a queue could not be mapped.
+fn sealed_or(file: impl AsFd, error: std::io::Error) -> Error {
+    if seals_of(file).intersects(SealFlag::F_SEAL_FUTURE_WRITE | SealFlag::F_SEAL_WRITE) {
+        return Error::Sealed;
+    }
+    Error::System("map the queue's memory", error)
+}
+
 /// A queue's memory, mapped and checked.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -99,7 +155,8 @@ impl Memory {
             .map_err(failed)?;
         let length = i64::try_from(size).map_err(|_| Error::Impossible { capacity, element_bytes })?;
         nix::unistd::ftruncate(&descriptor, length).map_err(failed)?;
-        let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        // Without F_SEAL_SEAL: for seal().
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
         fcntl(&descriptor, FcntlArg::F_ADD_SEALS(seals)).map_err(failed)?;
         let map = MmapOptions::new()
             .populate()
@@ -117,13 +174,9 @@ impl Memory {
 
     /// Maps a queue that somebody else has made, of elements of this size: as much of the file as its header says that it needs,
     /// which is read before anything is mapped.
-    pub(crate) fn open(file: &File, element_bytes: u32) -> Result<Memory, Error> {
+    pub(crate) fn open(file: &File, element_bytes: u32, sealing: Sealing) -> Result<Memory, Error> {
         let mapped = |error| Error::System("map the queue's memory", error);
-        // Its maker could otherwise end this process with a SIGBUS, by truncating it.
-        let seals = fcntl(file, FcntlArg::F_GET_SEALS).map(SealFlag::from_bits_truncate);
-        if !seals.is_ok_and(|seals| seals.contains(SealFlag::F_SEAL_SHRINK)) {
-            return Err(Error::NoQueue("it could shrink"));
-        }
+        check_size_is_kept(file)?;
         let mut header = [0; DATA];
         file.read_exact_at(&mut header, 0).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => Error::NoQueue("it is too small"),
@@ -139,12 +192,20 @@ impl Memory {
         };
         let need = stated.need(element_bytes)?;
         // Who maps it touches it all: memory that its maker has not used himself would be ours.
-        let first_hole = lseek(file, 0, Whence::SeekHole).map_err(|errno| mapped(errno.into()))?;
-        if u64::try_from(first_hole).is_ok_and(|hole| hole < need) {
-            return Err(Error::NoQueue("its memory is not there"));
-        }
+        check_is_whole(file, need)?;
         let length = usize::try_from(need).map_err(|_| Error::NoQueue("it is larger than the memory"))?;
-        let map = MmapOptions::new().len(length).populate().map_raw(file).map_err(mapped)?;
+        let mut options = MmapOptions::new();
+        options.len(length);
+        let map = match sealing {
+            Sealing::Open => options.populate().map_raw(file).map_err(|error| sealed_or(file, error))?,
+            Sealing::Sealed => {
+                let map = options.map_raw(file).map_err(|error| sealed_or(file, error))?;
+                seal(file, need)?;
+                // Only now is anything touched, and paid for.
+                map.advise(Advice::PopulateWrite).map_err(mapped)?;
+                map
+            }
+        };
         let mut memory = Memory { map, capacity: 1, stride: stride(element_bytes) };
         let header = memory.header();
         // Once more, where its maker may have written since. ORDER: acquire, pairs with the release in create(), or in
@@ -160,6 +221,11 @@ impl Memory {
         }
         memory.capacity = stated.capacity;
         Ok(memory)
+    }
+
+    /// Closes this queue to others; `file` is the one that it was mapped from.
+    pub(crate) fn seal(&self, file: impl AsFd) -> Result<(), Error> {
+        seal(&file, self.map.len() as u64)
     }
 
     #[inline]

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The C side of a queue, for tests/it/with_c.rs: MODE FD COUNT [EVENTFD].
+ * The C side of a queue, for tests/it: MODE FD COUNT [EVENTFD]. A MODE that begins with a capital letter seals the queue.
  */
 #include <rtscope/queue.h>
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,19 +120,23 @@ static int wait_badly(struct rtscope_queue *queue)
 int main(int argc, char **argv)
 {
 	struct rtscope_queue queue;
+	enum rtscope_queue_side side;
 	uint64_t count;
+	char mode;
 	int error, result;
 
 	if (argc < 4)
 		return 2;
 	count = strtoull(argv[3], NULL, 10);
-	error = rtscope_queue_open(&queue, atoi(argv[2]), sizeof(struct element),
-				   strchr("cws", argv[1][0]) ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER);
+	mode = (char)tolower((unsigned char)argv[1][0]);
+	side = strchr("cws", mode) ? RTSCOPE_QUEUE_CONSUMER : RTSCOPE_QUEUE_PRODUCER;
+	error = mode == argv[1][0] ? rtscope_queue_open(&queue, atoi(argv[2]), sizeof(struct element), side) :
+				     rtscope_queue_open_sealed(&queue, atoi(argv[2]), sizeof(struct element), side);
 	if (error) {
 		printf("error %d\n", error);
 		return 2;
 	}
-	switch (argv[1][0]) {
+	switch (mode) {
 	case 'c':
 		result = consume(&queue, count);
 		break;
@@ -145,7 +150,7 @@ int main(int argc, char **argv)
 		result = flood(&queue, count);
 		break;
 	default:
-		result = produce(&queue, count, argv[1][0] == 'b' ? 64 : 1, argc > 4 ? atoi(argv[4]) : -1);
+		result = produce(&queue, count, mode == 'b' ? 64 : 1, argc > 4 ? atoi(argv[4]) : -1);
 	}
 	rtscope_queue_close(&queue);
 	return result;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The integration tests of this crate, one module for each subject.
 
+mod strangers;
 mod with_c;

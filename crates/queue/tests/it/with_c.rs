@@ -15,25 +15,25 @@ use std::time::Duration;
 /// `struct element` of peer.c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, AnyBitPattern, NoUninit)]
 #[repr(C)]
-struct Element {
+pub(crate) struct Element {
     number: u64,
     check: u32,
     zero: u32,
 }
 
-fn element(number: u64) -> Element {
+pub(crate) fn element(number: u64) -> Element {
     Element { number, check: (number as u32).wrapping_mul(2_654_435_761), zero: 0 }
 }
 
 /// The program of peer.c, compiled.
-struct Peer {
+pub(crate) struct Peer {
     directory: tempfile::TempDir,
     program: PathBuf,
 }
 
 impl Peer {
     /// `None`, and the test is reported as skipped, without a compiler.
-    fn compile() -> Option<Peer> {
+    pub(crate) fn compile() -> Option<Peer> {
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         let directory = tempfile::tempdir().expect("a directory");
         let program = directory.path().join("peer");
@@ -72,7 +72,7 @@ impl Peer {
         table.lines().find(|line| line.ends_with("total"))?.split_whitespace().nth(3)?.parse().ok()
     }
 
-    fn start(&self, mode: &str, descriptor: &OwnedFd, count: u64) -> Child {
+    pub(crate) fn start(&self, mode: &str, descriptor: &OwnedFd, count: u64) -> Child {
         self.command(mode, descriptor, count).spawn().expect("it was just made")
     }
 }
@@ -85,7 +85,7 @@ fn inherited(descriptor: &OwnedFd) -> i32 {
 }
 
 #[track_caller]
-fn succeeded(child: Child) -> String {
+pub(crate) fn succeeded(child: Child) -> String {
     let output = child.wait_with_output().expect("it was started");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -357,7 +357,7 @@ fn memory_that_could_shrink_and_numbers_that_were_written_over_do_no_harm() {
 }
 
 /// A sealed file of this many bytes, with a header for such a queue of elements of 16 bytes; nothing else is written.
-fn sparse(bytes: u64, capacity: u64) -> File {
+pub(crate) fn sparse(bytes: u64, capacity: u64) -> File {
     use nix::fcntl::{FcntlArg, SealFlag, fcntl};
     use nix::sys::memfd::{MFdFlags, memfd_create};
     let flags = MFdFlags::MFD_ALLOW_SEALING | MFdFlags::MFD_CLOEXEC;
@@ -373,7 +373,7 @@ fn sparse(bytes: u64, capacity: u64) -> File {
 }
 
 /// Bytes of memory that a file has.
-fn memory_of(file: &File) -> u64 {
+pub(crate) fn memory_of(file: &File) -> u64 {
     use std::os::unix::fs::MetadataExt;
     file.metadata().expect("it is open").blocks() * 512
 }
