@@ -21,7 +21,7 @@ extern "C" {
 #endif
 
 /* In the place of a directory that is not to be used: nothing can be in it. */
-#define RTSCOPE__NOWHERE "/dev/null"
+#define RTSCOPE__NOWHERE "/dev/null/nothing"
 
 /* ---- text ---------------------------------------------------------------------------------------------------------- */
 
@@ -64,7 +64,7 @@ static inline size_t rtscope__length(const char *text, size_t max)
 static inline void rtscope__path(const struct rtscope__shared *shared, char *path, char kind, uint64_t a, int has_b,
 				 uint64_t b)
 {
-	char name[2] = { kind, 0 };
+	char name[3] = { '/', kind, 0 };
 	char *at = rtscope__put(rtscope__put(path, shared->directory), name);
 
 	at = rtscope__put(rtscope__put_number(at, shared->pid, 10), "-");
@@ -77,7 +77,7 @@ static inline void rtscope__path(const struct rtscope__shared *shared, char *pat
 /* The files of this user. Returns where the name ends. */
 static inline char *rtscope__put_name(const struct rtscope__shared *shared, char *path, const char *name)
 {
-	return rtscope__put(rtscope__put(path, shared->directory), name);
+	return rtscope__put(rtscope__put(rtscope__put(path, shared->directory), "/"), name);
 }
 
 /* ---- who changes what all threads share ------------------------------------------------------------------------------- */
@@ -140,6 +140,70 @@ static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t si
 	rtscope__let_signals(signals);
 }
 
+/* ---- the directory --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Whether this process may do in others' directories what its user may not: by CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+ * or CAP_FOWNER (linux/capability.h: 0 to 3). Nobody can exchange root's directory.
+ */
+static inline int rtscope__overrides(void)
+{
+	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
+	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
+
+	return rtscope__user() && (rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & 15);
+}
+
+/* Opens the directory of this user, if it is that. Its user may have put another in its place, or a link. */
+static RTSCOPE__NOT_INLINE int rtscope__open_directory(const struct rtscope__shared *shared, int flags)
+{
+	struct statx status;
+	int directory = rtscope__open(shared->directory, flags | RTSCOPE__O_DIRECTORY, 0);
+
+	if (directory < 0 ||
+	    (!rtscope__status(directory, "", &status) && status.stx_uid == rtscope__user() && !(status.stx_mode & 077)))
+		return directory;
+	rtscope__close(directory);
+	return -RTSCOPE__EACCES;
+}
+
+/*
+ * From where a file of this user's directory is made or removed, by the name that rtscope__name_in() gives. A path leads into whatever directory
+ * the user has exchanged it for meanwhile: a program that may do more than he could be led to where he cannot go himself, so it opens
+ * the directory. Others use the path, which takes no descriptor. For rtscope__leave_directory(); an error is none that
+ * rtscope__has_entered().
+ */
+static inline int rtscope__enter_directory(const struct rtscope__shared *shared)
+{
+	return rtscope__overrides() ? rtscope__open_directory(shared, RTSCOPE__O_PATH) : RTSCOPE__AT_FDCWD;
+}
+
+static inline const char *rtscope__name_in(const struct rtscope__shared *shared, int directory, const char *path)
+{
+	return directory < 0 ? path : path + rtscope__length(shared->directory, sizeof(shared->directory)) + 1;
+}
+
+static inline int rtscope__has_entered(int directory)
+{
+	return directory >= 0 || directory == RTSCOPE__AT_FDCWD;
+}
+
+static inline void rtscope__leave_directory(int directory)
+{
+	if (directory >= 0)
+		rtscope__close(directory);
+}
+
+/* Removes a file of this user's directory. */
+static inline void rtscope__remove_file(const struct rtscope__shared *shared, const char *path)
+{
+	int directory = rtscope__enter_directory(shared);
+
+	if (rtscope__has_entered(directory))
+		rtscope__unlink_in(directory, rtscope__name_in(shared, directory, path));
+	rtscope__leave_directory(directory);
+}
+
 /* ---- files ----------------------------------------------------------------------------------------------------------- */
 
 /* Memory behind every byte. In pieces, so that a signal that comes all the time cannot keep a large one from ever ending. */
@@ -167,7 +231,7 @@ static inline int rtscope__fits_limit(uint64_t bytes)
  * by SIGBUS, which never heard of rtscope (Docker's default is 64 MiB). The layout is that of struct statfs of 64-bit Linux; one without
  * a size has no blocks.
  */
-static inline int rtscope__leaves_room(int file, uint64_t bytes)
+static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes)
 {
 	uint64_t status[15];
 
@@ -184,10 +248,10 @@ static inline int rtscope__leaves_room(int file, uint64_t bytes)
 #define RTSCOPE__BEHIND 8192
 
 /*
- * A new file, locked for as long as it is mapped, with memory behind every byte, so that a write into it can never fail; mapped at
- * `place`, or, as a ring, anywhere. An error is a small negative number.
+ * A new file in the directory that was entered, or an error in its place: locked for as long as it is mapped, with memory behind every
+ * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere. An error is a small negative number.
  */
-static inline long rtscope__new_file(const char *path, uint64_t bytes, void *place)
+static inline long rtscope__new_file(int directory, const char *name, uint64_t bytes, void *place)
 {
 	long memory = -RTSCOPE__EAGAIN;
 	void *around = NULL;
@@ -195,7 +259,10 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 
 	if (!rtscope__fits_limit(bytes))
 		return -RTSCOPE__EFBIG;
-	file = rtscope__open_behind_streams(path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
+	if (!rtscope__has_entered(directory))
+		return directory;
+	file = rtscope__open_behind_streams(directory, name, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL,
+					    0600);
 	if (file < 0)
 		return file;
 	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
@@ -223,7 +290,7 @@ static inline long rtscope__new_file(const char *path, uint64_t bytes, void *pla
 	if (rtscope__is_error(memory) && around)
 		rtscope__unmap(around, bytes + RTSCOPE__BEHIND);
 	if (rtscope__is_error(memory))
-		rtscope__unlink(path);
+		rtscope__unlink_in(directory, name);
 	rtscope__close(file);
 	return memory;
 }
@@ -310,20 +377,18 @@ static inline int rtscope__make_directory(struct rtscope__shared *shared)
 	/* One that has no number yet is the child of one that had: its directory is still that. */
 	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
 		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
-	else
-		*--end = 0;
 	error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 	if (!error || error == RTSCOPE__EEXIST)
 		error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
-	/* Made with a mask of the program's that leaves its user nothing. */
-	if (!error && (status->stx_mode & 0170700) < 0040700 && (status->stx_mode & 0170000) == 0040000 &&
-	    status->stx_uid == rtscope__user())
+	/* Made with a mask of the program's that leaves its user nothing. (It may have been exchanged for a link since.) */
+	if (!error && !rtscope__overrides() && (status->stx_mode & 0170700) < 0040700 &&
+	    (status->stx_mode & 0170000) == 0040000 && status->stx_uid == rtscope__user())
 		rtscope__call_again(__NR_fchmodat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
 	/* A directory, this user's, and nobody else may look into it. */
 	if (!error && ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() ||
 		       status->stx_mode & 077 || rtscope__is_privileged() || rtscope__can_change_back()))
 		error = RTSCOPE__EPERM;
-	rtscope__put(error ? rtscope__put(shared->directory, RTSCOPE__NOWHERE) : end, "/");
+	rtscope__put(error ? shared->directory : end, error ? RTSCOPE__NOWHERE : "");
 	return error;
 }
 
@@ -373,14 +438,17 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	struct statx *status = &shared->room->status;
 	struct rtu_look *look;
 	long memory = -RTSCOPE__EINVAL;
-	int file;
+	int file, directory;
 
 	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) ||
 	    !rtscope__fits_limit(RTU_LOOK_BYTES))
 		return;
 	rtscope__put_name(shared, shared->room->path, "look");
-	file = rtscope__open_behind_streams(shared->room->path,
-					    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+	file = directory = rtscope__enter_directory(shared);
+	if (rtscope__has_entered(directory))
+		file = rtscope__open_behind_streams(directory, rtscope__name_in(shared, directory, shared->room->path),
+						    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+	rtscope__leave_directory(directory);
 	if (file < 0)
 		return;
 	if (!rtscope__status(file, "", status) && (status->stx_mode & 0170000) == 0100000 &&
@@ -409,7 +477,7 @@ static inline struct rtu_look *rtscope__look_page(const struct rtscope__shared *
  */
 static RTSCOPE__NOT_INLINE int rtscope__sees_look(const struct rtscope__shared *shared)
 {
-	char path[RTSCOPE__PATH_BYTES];
+	char path[RTSCOPE__OWN_PATH_BYTES];
 	struct statx status;
 
 	if (shared->look == &rtscope__off)
@@ -535,19 +603,35 @@ static inline const struct rtu_session *rtscope__find_session(struct rtscope__sh
 	return NULL;
 }
 
-/* Whether this file is the session `id`, and its collector lives: 1; 0: not; -1: it cannot be told, as there is no such file. */
-static inline int rtscope__is_session(const char *path, uint64_t id, int is_roots)
+/* Opens a file of this user's directory, for reading. Its path is not to be on the stack of whoever looks into it. */
+static RTSCOPE__NOT_INLINE int rtscope__open_own(const struct rtscope__shared *shared, const char *name)
 {
-	struct rtu_session session;
-	struct statx status;
-	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0), is = 0;
+	char path[RTSCOPE__OWN_PATH_BYTES];
+
+	rtscope__put_name(shared, path, name);
+	return rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
+}
+
+/*
+ * Whether this file is the session `id`, and its collector lives: 1; 0: not; -1: it cannot be told, as there is no such file. Closes it. An
+ * error in the place of a file is that of opening it.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__is_session(int file, uint64_t id, int is_roots)
+{
+	/* One after the other: on small stacks. */
+	union {
+		struct statx status;
+		struct rtu_session session;
+	} seen;
+	int is = 0;
 
 	if (file < 0)
 		return rtscope__is_no_session(file, is_roots) ? -1 : 1;
 	/* The directory of the other one is its user's. */
-	if ((!is_roots || (!rtscope__status(file, "", &status) && !status.stx_uid)) &&
-	    rtscope__call_again(__NR_read, file, (long)&session, sizeof(session), 0, 0, 0) == (long)sizeof(session))
-		is = session.session == id && rtscope__is_locked(file);
+	if ((!is_roots || (!rtscope__status(file, "", &seen.status) && !seen.status.stx_uid)) &&
+	    rtscope__call_again(__NR_read, file, (long)&seen.session, sizeof(seen.session), 0, 0, 0) ==
+		    (long)sizeof(seen.session))
+		is = seen.session.session == id && rtscope__is_locked(file);
 	rtscope__close(file);
 	return is;
 }
@@ -555,15 +639,11 @@ static inline int rtscope__is_session(const char *path, uint64_t id, int is_root
 /* Whether the collector of the session `id` lives. When that cannot be told (no descriptors, another root), it does. */
 static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shared *shared, uint64_t id)
 {
-	char path[RTSCOPE__PATH_BYTES];
-	int own, roots;
+	int own = rtscope__is_session(rtscope__open_own(shared, "session"), id, 0);
 
-	rtscope__put_name(shared, path, "session");
-	own = rtscope__is_session(path, id, 0);
-	if (own > 0)
-		return 1;
-	roots = rtscope__is_session(RTSCOPE__ROOTS_SESSION, id, 1);
-	if (roots > 0)
+	if (own > 0 ||
+	    rtscope__is_session(rtscope__open(RTSCOPE__ROOTS_SESSION, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0), id,
+				1) > 0)
 		return 1;
 	/* In another root or mount namespace there is no such directory, or another one. */
 	return own < 0 && (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0, 0, 0, 0) ||

@@ -239,7 +239,10 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
 		__atomic_fetch_add(&shared->provider->objects_refused, 1, __ATOMIC_RELAXED);
 		RTSCOPE__STORE(shared->provider->object_errno, (uint32_t)RTSCOPE__EPERM);
 	} else if (shared->provider && shared->state == RTSCOPE__SHOWN) {
-		result = has_ids ? rtscope__show_object(shared, object) : -RTSCOPE__E2BIG;
+		int directory = rtscope__enter_directory(shared);
+
+		result = has_ids ? rtscope__show_object(shared, object, directory) : -RTSCOPE__E2BIG;
+		rtscope__leave_directory(directory);
 		if (result < 0)
 			rtscope__refuse_object(shared, object, (int)-result);
 	} else if (shared->provider && shared->is_refused) {
@@ -272,7 +275,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 		if (object->has_file && !RTSCOPE__LOAD(shared->provider->session) && !rtscope__confined(shared) &&
 		    !(shared->seccomp && shared->no_new_privs)) {
 			rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
-			rtscope__unlink(shared->room->path);
+			rtscope__remove_file(shared, shared->room->path);
 		}
 		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/programs/src/provider.rs): nothing of it is used after. */
 		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
@@ -484,7 +487,7 @@ __attribute__((constructor(101))) static RTSCOPE__BARE void rtscope__start(void)
 __attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
-	char path[RTSCOPE__PATH_BYTES];
+	char path[RTSCOPE__OWN_PATH_BYTES];
 	int is_left = 0;
 
 	if (!rtscope__leader)
@@ -519,12 +522,12 @@ __attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 			is_left = 1;
 		} else {
 			rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
-			rtscope__unlink(path);
+			rtscope__remove_file(shared, path);
 		}
 	}
 	for (uint32_t number = 0; number < shared->next_object && !is_left && !shared->left_rings; number++) {
 		rtscope__path(shared, path, 'p', number, 0, 0);
-		rtscope__unlink(path);
+		rtscope__remove_file(shared, path);
 	}
 }
 

@@ -73,11 +73,11 @@ static inline int rtscope__is_left(struct rtscope__shared *shared, const struct 
 /* The last of a ring: of the calling thread, or of one that is over. Its path is not to be on the stack of whoever makes a ring. */
 static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, struct rtu_ring *ring, uint64_t bytes)
 {
-	char path[RTSCOPE__PATH_BYTES];
+	char path[RTSCOPE__OWN_PATH_BYTES];
 
 	if (!rtscope__is_left(shared, ring)) {
 		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
-		rtscope__unlink(path);
+		rtscope__remove_file(shared, path);
 	}
 	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/programs/src/ring.rs): all records were written before. */
 	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);

@@ -350,10 +350,10 @@ static inline void rtscope__carry(struct rtu_provider *provider, const uint64_t 
 }
 
 /*
- * Makes the file of an object, and enables what is wanted at once: how many events. Negative: an error. Needs `busy`, and an object
- * with memory.
+ * Makes the file of an object in the directory that was entered, and enables what is wanted at once: how many events. Negative: an error.
+ * Needs `busy`, and an object with memory.
  */
-static inline long rtscope__show_object(struct rtscope__shared *shared, struct rtscope__object *object)
+static inline long rtscope__show_object(struct rtscope__shared *shared, struct rtscope__object *object, int directory)
 {
 	struct rtu_provider *provider = object->provider;
 	const struct rtu_session *session;
@@ -369,7 +369,8 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 		lost[cause] = cause < RTU_LOST_CAUSES ? RTSCOPE__LOAD(provider->lost[cause]) :
 							RTSCOPE__LOAD(provider->more_lost[cause - RTU_LOST_CAUSES]);
 	rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
-	memory = rtscope__new_file(shared->room->path, object->bytes, provider);
+	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, shared->room->path), object->bytes,
+				   provider);
 	if (rtscope__is_error(memory))
 		return memory;
 	object->has_file = 1;
@@ -406,6 +407,7 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 {
 	char *path = shared->room->path;
+	int directory;
 
 	rtscope__put_name(shared, path, "session");
 	if (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0) &&
@@ -417,7 +419,11 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	shared->told_errno = (uint32_t)why;
 	rtscope__path(shared, path, 'x', (uint64_t)(unsigned int)why, 0, 0);
 	/* 0100000: a regular file. */
-	rtscope__call_again(__NR_mknodat, RTSCOPE__AT_FDCWD, (long)path, 0100600, 0, 0, 0);
+	directory = rtscope__enter_directory(shared);
+	if (rtscope__has_entered(directory))
+		rtscope__call_again(__NR_mknodat, directory, (long)rtscope__name_in(shared, directory, path), 0100600,
+				    0, 0, 0);
+	rtscope__leave_directory(directory);
 }
 
 /* A library that cannot have a file, in a process that has: its events are lost, and the process says that there is such a library. */
@@ -445,12 +451,14 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 {
 	uint64_t enabled = 0;
 	long error;
+	int directory;
 
 	if (!shared->is_refused)
 		shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);
 	error = -rtscope__make_directory(shared);
+	directory = rtscope__enter_directory(shared);
 	for (struct rtscope__object *object = shared->objects; object && !error; object = object->next) {
-		long result = rtscope__show_object(shared, object);
+		long result = rtscope__show_object(shared, object, directory);
 
 		if (result >= 0)
 			enabled += (uint64_t)result;
@@ -459,11 +467,12 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 		else
 			rtscope__refuse_object(shared, object, (int)-result);
 	}
+	rtscope__leave_directory(directory);
 	if (!error) {
 		RTSCOPE__STORE(shared->is_refused, 0);
 		if (shared->told_errno) {
 			rtscope__path(shared, shared->room->path, 'x', shared->told_errno, 0, 0);
-			rtscope__unlink(shared->room->path);
+			rtscope__remove_file(shared, shared->room->path);
 			shared->told_errno = 0;
 		}
 		/* ORDER: release; pairs with the acquire in rtscope__thread_page(): what was written above is seen. */

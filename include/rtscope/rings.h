@@ -205,10 +205,10 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 	return 0;
 }
 
-/* Makes the calling thread's ring in `thread`. 0, or an errno. */
-static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtscope__thread *thread)
+/* Makes the calling thread's ring in `thread`. 0, or an errno. Its path is not to be on the stack of a child that makes its first files. */
+static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared, struct rtscope__thread *thread)
 {
-	char path[RTSCOPE__PATH_BYTES];
+	char path[RTSCOPE__OWN_PATH_BYTES];
 	uint64_t bytes =
 		rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
 	/* ORDER: relaxed; each thread only needs a number of its own. */
@@ -216,19 +216,19 @@ static inline int rtscope__make_ring(struct rtscope__shared *shared, struct rtsc
 		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
 	struct rtu_ring *ring;
 	long memory;
+	int directory;
 
-	/* In another root or mount namespace nobody would find it. */
-	if (!rtscope__sees_look(shared))
-		return RTSCOPE__ENOENT;
 	rtscope__path(shared, path, 'r', tid, 1, number);
 	rtscope__reap(shared, number);
-	memory = rtscope__new_file(path, RTU_RING_OFFSET + bytes, NULL);
+	directory = rtscope__enter_directory(shared);
+	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, path), RTU_RING_OFFSET + bytes, NULL);
+	rtscope__leave_directory(directory);
 	if (rtscope__is_error(memory))
 		return (int)-memory;
 	ring = (struct rtu_ring *)memory;
 	thread->bytes = RTU_RING_OFFSET + bytes + RTSCOPE__BEHIND;
 	if (!rtscope__keep(shared, thread, ring, tid)) {
-		rtscope__unlink(path);
+		rtscope__remove_file(shared, path);
 		rtscope__unmap(ring, thread->bytes);
 		return RTSCOPE__EMFILE;
 	}

@@ -109,6 +109,8 @@ struct rtscope__ids {
 #define RTSCOPE__RETIRED 64
 #define RTSCOPE__IDS 1024
 #define RTSCOPE__PATH_BYTES 128
+/* Of a file that a process makes, on stacks: /dev/shm/rtscope-10/r10-16-10-10, where each number is so many digits. */
+#define RTSCOPE__OWN_PATH_BYTES 80
 #define RTSCOPE__SHARED_VERSION 2
 
 /* The leader's memory, which costs only what is touched. */
@@ -120,7 +122,7 @@ struct rtscope__room {
 	struct rtscope__ids ids[RTSCOPE__IDS];
 	/* From here on: only for whoever has `busy`. Not on the stack, which may be a signal handler's small one. */
 	struct statx status;
-	char path[RTSCOPE__PATH_BYTES], other[RTSCOPE__PATH_BYTES];
+	char path[RTSCOPE__PATH_BYTES];
 	char session[RTU_SESSION_BYTES_MAX + 8] __attribute__((aligned(8)));
 	char names[8192] __attribute__((aligned(8)));
 	int session_errno; /* why it could not be told whether there is a session; 0: it could */
@@ -128,6 +130,7 @@ struct rtscope__room {
 		uint64_t kept[RTU_KEPT_RINGS]; /* processes of rings that are kept, by hash */
 		uint64_t stride, first;	       /* every so many names are looked at, from this on */
 		uint32_t kept_count, rings;    /* rings: this round is for rings, the next for the others */
+		int directory;		       /* open */
 	} sweep;
 };
 

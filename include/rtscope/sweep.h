@@ -118,8 +118,7 @@ static inline void rtscope__sweep_name(struct rtscope__shared *shared, const cha
 
 	if (number % room->sweep.stride != room->sweep.first || (name[0] == 'r') != (room->sweep.rings != 0))
 		return;
-	rtscope__put_name(shared, room->other, name);
-	file = rtscope__open(room->other, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
+	file = rtscope__open_in(room->sweep.directory, name, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
 	if (file < 0)
 		return;
 	if (!rtscope__status(file, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
@@ -127,7 +126,7 @@ static inline void rtscope__sweep_name(struct rtscope__shared *shared, const cha
 		bytes = rtscope__call_again(__NR_read, file, (long)room->session, RTU_PROVIDER_BYTES_1, 0, 0, 0);
 		/* An empty file of this kind is for a collector that lives, and none does. */
 		if (name[0] == 'x' || rtscope__can_go(shared, name, room->session, bytes))
-			rtscope__unlink(room->other);
+			rtscope__unlink_in(room->sweep.directory, name);
 	}
 	rtscope__close(file);
 }
@@ -139,9 +138,10 @@ static inline void rtscope__sweep(struct rtscope__shared *shared)
 	uint64_t names;
 	int directory;
 
-	directory = rtscope__open(shared->directory, RTSCOPE__O_RDONLY | RTSCOPE__O_DIRECTORY, 0);
+	directory = rtscope__open_directory(shared, RTSCOPE__O_RDONLY);
 	if (directory < 0)
 		return;
+	room->sweep.directory = directory;
 	names = rtscope__visit_names(shared, directory, NULL);
 	room->sweep.stride = names / RTSCOPE__SWEPT + 1;
 	room->sweep.first = (shared->birth_ns >> 10) % room->sweep.stride;

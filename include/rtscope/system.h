@@ -55,6 +55,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__O_EXCL 0200
 #define RTSCOPE__O_NONBLOCK 04000
 #define RTSCOPE__O_CLOEXEC 02000000
+#define RTSCOPE__O_PATH 010000000
 #if defined(__aarch64__)
 #define RTSCOPE__O_NOFOLLOW 0100000
 #define RTSCOPE__O_DIRECTORY 040000
@@ -166,10 +167,15 @@ static inline long rtscope__call_again(long number, long a, long b, long c, long
 	return result;
 }
 
+static inline int rtscope__open_in(int directory, const char *path, int flags, int mode)
+{
+	return (int)rtscope__call_again(__NR_openat, directory, (long)path,
+					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+}
+
 static inline int rtscope__open(const char *path, int flags, int mode)
 {
-	return (int)rtscope__call_again(__NR_openat, RTSCOPE__AT_FDCWD, (long)path,
-					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+	return rtscope__open_in(RTSCOPE__AT_FDCWD, path, flags, mode);
 }
 
 static inline void rtscope__close(int file)
@@ -181,24 +187,23 @@ static inline void rtscope__close(int file)
  * Opens a file, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the
  * file. What has their numbers meanwhile cannot be written to.
  */
-static inline int rtscope__open_behind_streams(const char *path, int flags, int mode)
+static inline int rtscope__open_behind_streams(int directory, const char *path, int flags, int mode)
 {
 	int low[3], count = 0, file;
 
-	/* 010000000: O_PATH */
-	while ((file = rtscope__open("/", 010000000, 0)) >= 0 && file < 3 && count < 3)
+	while ((file = rtscope__open("/", RTSCOPE__O_PATH, 0)) >= 0 && file < 3 && count < 3)
 		low[count++] = file;
 	if (file >= 0)
 		rtscope__close(file);
-	file = rtscope__open(path, flags, mode);
+	file = rtscope__open_in(directory, path, flags, mode);
 	while (count)
 		rtscope__close(low[--count]);
 	return file;
 }
 
-static inline void rtscope__unlink(const char *path)
+static inline void rtscope__unlink_in(int directory, const char *path)
 {
-	rtscope__call(__NR_unlinkat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0);
+	rtscope__call(__NR_unlinkat, directory, (long)path, 0, 0, 0, 0);
 }
 
 /* `file` -1: private memory of no file. An error is a small negative number, as for all of these. */

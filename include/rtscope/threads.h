@@ -111,7 +111,13 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 		return &rtscope__none;
 	if (thread == &rtscope__none)
 		thread = rtscope__new_page();
-	answer->error = thread ? rtscope__make_ring(shared, thread) : RTSCOPE__ENOMEM;
+	if (!thread)
+		answer->error = RTSCOPE__ENOMEM;
+	/* In another root or mount namespace nobody would find it. */
+	else if (!rtscope__sees_look(shared))
+		answer->error = RTSCOPE__ENOENT;
+	else
+		answer->error = rtscope__make_ring(shared, thread);
 	if (!thread)
 		thread = &rtscope__none;
 	if (!answer->error) {

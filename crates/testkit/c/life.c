@@ -14,6 +14,7 @@
  *   faults    the same in the middle of writing an event, whose field's memory faults
  *   small     COUNT forks in a handler on a small stack; prints how deep it got
  *   handler   COUNT threads whose first event is in such a handler
+ *   child     COUNT forks' children, of which the same is true
  *   churn     threads that emit and end, until stdin ends
  *   sleeper   says "ready", and forks COUNT children, which emit one event each when stdin has a line
  *   keys      COUNT threads; with RTSCOPE_START_BY_HAND after 40 keys have been made
@@ -53,6 +54,14 @@ static void emit(unsigned long n)
 {
 	__atomic_fetch_add(&counts->begun, 1, __ATOMIC_RELAXED);
 	RTSCOPE_EVENT(test, life, rtscope_u64(n, n));
+	__atomic_fetch_add(&counts->emitted, 1, __ATOMIC_RELAXED);
+}
+
+/* The same with several fields. */
+static void emit_more(unsigned long n)
+{
+	__atomic_fetch_add(&counts->begun, 1, __ATOMIC_RELAXED);
+	RTSCOPE_EVENT(test, fields, rtscope_u64(n, n), rtscope_str(text, "fields"), rtscope_f64(half, 0.5));
 	__atomic_fetch_add(&counts->emitted, 1, __ATOMIC_RELAXED);
 }
 
@@ -478,7 +487,7 @@ static void small_handler(int signal)
 {
 	(void)signal;
 	if (!forks_here) {
-		emit(0);
+		emit_more(0);
 		return;
 	}
 	pid_t child = (pid_t)fork();
@@ -523,6 +532,19 @@ static void *first_event_in_handler(void *unused)
 	if (depth() > counts->depth)
 		counts->depth = depth();
 	return unused;
+}
+
+static void first_events_in_children(unsigned long count)
+{
+	for (unsigned long i = 0; i < count; i++) {
+		pid_t child = fork();
+
+		if (!child) {
+			first_event_in_handler(NULL);
+			_exit(0);
+		}
+		failed += waits_for(child) != 0;
+	}
 }
 
 static void empty_handler(int signal)
@@ -649,6 +671,12 @@ int main(int argc, char **argv)
 
 		threads(count, first_event_in_handler);
 		printf("depth %lu\n", counts->depth - least);
+	} else if (!strcmp(mode, "child")) {
+		unsigned long least = empty_depth();
+
+		first_events_in_children(count);
+		printf("depth %lu\n", counts->depth - least);
+		wrong = failed;
 	} else if (!strcmp(mode, "churn")) {
 		churn();
 	} else if (!strcmp(mode, "sleeper")) {

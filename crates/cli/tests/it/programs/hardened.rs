@@ -66,6 +66,34 @@ fn root_a_link_that_a_user_has_planted_leads_no_program_of_root_elsewhere() {
 
 // NEEDS: host
 #[test]
+fn root_a_program_that_may_write_anywhere_is_not_led_elsewhere_by_its_user() {
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    // Its user puts a link in the place of the directory: to one of root's, where files have the names of the program's.
+    let script = format!(
+        "own=/dev/shm/rtscope-{USER} && mkfifo fifo && mkdir -m 755 etc && \
+         {{ $USER --inh-caps +dac_override --ambient-caps +dac_override {} wait 10 <fifo & }} && exec 3>fifo && \
+         until ls $own/p* >/dev/null 2>&1; do sleep 0.01; done && (cd $own && ls | grep ^p) >names && \
+         (cd etc && xargs touch session <../names) && $USER mv $own /dev/shm/moved && $USER ln -s $PWD/etc $own && \
+         ls etc >before && echo >&3 && wait && ls etc >after && cat before && echo and && cat after && \
+         echo moved && $USER ls /dev/shm/moved",
+        emitter.display(),
+    );
+    let output = in_own_namespace(&fixture, &script);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (before, after) = text.split_once("and\n").expect("both");
+    let names: Vec<&str> = before.lines().filter(|line| line.starts_with('p')).collect();
+    assert!(!names.is_empty(), "{text}");
+    let left = after.split_once("moved\n").expect("both").0;
+    let left: Vec<&str> = left.lines().filter(|line| !line.starts_with("emitted ")).collect();
+    assert_eq!(left.len(), names.len() + 1, "{text}");
+}
+
+// NEEDS: host
+#[test]
 fn root_a_program_with_more_rights_than_its_user_is_not_recorded_by_that_user() {
     if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("unshare") {
         return;
