@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A file of a program, mapped safely, whatever the program does to it.
 //!
-//! A program may truncate its file while it is mapped here; touching a page that is gone raises SIGBUS, which would end the
-//! collector for all programs. The handler here maps zeros in that place, notes it, and lets the instruction run again. A thread that
-//! blocks SIGBUS is killed by the kernel in spite of the handler, so threads that use mappings let it through.
+//! A program may truncate its file while it is mapped here, or take memory out of it; touching a page that is gone raises SIGBUS (of a
+//! hole: `holes`), which would end the collector for all programs. The handler here maps zeros in that place, notes it, and lets the
+//! instruction run again. A thread that blocks SIGBUS is killed by the kernel in spite of the handler, so threads that use mappings let
+//! it through.
+
+pub(crate) mod holes;
 
 use nix::sys::signal::{SigSet, Signal};
 use std::cell::Cell;
@@ -12,6 +15,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+/// What is wrong with a file whose mapping [`Mapping::is_cut`].
+pub(crate) const CUT: &str = "its file was truncated, or memory was taken out of it";
 
 /// Mappings at a time. Each ring has one, so this is also the largest number of threads recorded at once. Below
 /// vm.max_map_count's default of 65530.
@@ -78,6 +84,16 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    /// Maps the first `bytes` of a file that a program has made: what it has no memory for stays without, whoever touches it here.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub(crate) fn of_program(file: &File, bytes: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::new(file, bytes)?;
+        holes::leave(file, mapping.begin, bytes)?;
+        Ok(mapping)
+    }
+
     /// Maps the first `bytes` of a file, which must not be shorter now.
     ///
     /// # Errors
@@ -110,7 +126,7 @@ impl Mapping {
         Ok(Mapping { begin: address as usize, bytes, slot })
     }
 
-    /// Whether its file has become shorter than the mapping: zeros may have been read.
+    /// Whether its file has become shorter than the mapping, or has holes: zeros may have been read.
     pub(crate) fn is_cut(&self) -> bool {
         // ORDER: relaxed; set by a signal handler that has returned.
         SLOTS[self.slot].cut.load(Ordering::Relaxed)
@@ -276,6 +292,28 @@ mod tests {
         let mut bytes = [1; 16];
         mapping.copy(4096, &mut bytes);
         assert_eq!((bytes, mapping.is_cut()), ([0; 16], true));
+    }
+
+    #[test]
+    fn a_hole_is_read_as_zeros_and_gets_no_memory() {
+        use nix::fcntl::{FallocateFlags, fallocate};
+        use std::os::unix::fs::MetadataExt;
+        const BYTES: usize = 1 << 20;
+        let file = tempfile::tempfile_in(crate::directory::SHARED_MEMORY).unwrap();
+        fallocate(&file, FallocateFlags::empty(), 0, BYTES as i64).unwrap();
+        let mapping = Mapping::of_program(&file, BYTES).unwrap();
+        // ORDER: relaxed, both; one thread.
+        mapping.word(BYTES - 8).store(7, Ordering::Relaxed);
+        assert_eq!((mapping.word(BYTES - 8).load(Ordering::Relaxed), mapping.is_cut()), (7, false));
+        let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        fallocate(&file, punch, 4096, BYTES as i64 - 4096).unwrap();
+        let left = file.metadata().unwrap().blocks();
+        let mut bytes = vec![1; BYTES];
+        mapping.copy(0, &mut bytes);
+        assert_eq!((bytes.iter().max(), mapping.is_cut()), (Some(&0), true));
+        // Nor does writing.
+        mapping.half(8192).store(7, Ordering::Relaxed);
+        assert_eq!(file.metadata().unwrap().blocks(), left, "holes were filled");
     }
 
     #[test]

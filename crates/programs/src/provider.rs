@@ -5,7 +5,7 @@ use crate::budget::{Account, Cause, Charge};
 use crate::description::Descriptions;
 use crate::directory::{FileKind, FileName, OpenFile};
 use crate::look::Offsets;
-use crate::memory::Mapping;
+use crate::memory::{CUT, Mapping};
 use crate::patterns::RequestedEvents;
 use crate::shelf::{Owner, Shelf};
 use rtscope_abi::program as abi;
@@ -155,7 +155,7 @@ impl Provider {
         }
         let length = usize::try_from(bytes).map_err(|error| error.to_string())?;
         let charge = account.charge(bytes, bytes)?;
-        let mapping = Mapping::new(&opened.file, length).map_err(|error| error.to_string())?;
+        let mapping = Mapping::of_program(&opened.file, length).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's store of `ready`: the descriptions are there.
         if mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 0
             || opened.has_grown()
@@ -163,7 +163,7 @@ impl Provider {
             return Ok(None);
         }
         let mut copy = vec![0; length];
-        // Read, not copied from the mapping: that would fill holes.
+        // Read, not copied from the mapping: that would stop at holes, or fill them.
         opened.file.read_exact_at(&mut copy, 0).map_err(|_| Refused::from("its file was truncated"))?;
         let comm = text_at(&copy, offset_of!(abi::rtu_provider, comm), 16);
         let info = match read(&copy, name, number, uid, &shelf.wanted) {
@@ -184,7 +184,7 @@ impl Provider {
             boottime_ns: of_version_2(offset_of!(abi::rtu_provider, boottime_offset_ns)) as i64,
         };
         if mapping.is_cut() {
-            return Err("its file was truncated".into());
+            return Err(CUT.into());
         }
         Ok(Some(Provider {
             mapping,
@@ -285,7 +285,7 @@ impl Provider {
         self.mapping.half(offset_of!(abi::rtu_provider, ready)).load(Ordering::Acquire) == 2
     }
 
-    /// Whether its file was truncated while mapped.
+    /// Whether its file was truncated or has lost memory while mapped.
     pub(crate) fn is_cut(&self) -> bool {
         self.mapping.is_cut()
     }

@@ -10,7 +10,7 @@ pub(crate) use arrivals::Arrivals;
 
 use crate::budget::{Account, Cause, Charge, TAKE_BYTES};
 use crate::directory::{FileKind, FileName, OpenFile};
-use crate::memory::{Mapping, acquire_fence};
+use crate::memory::{CUT, Mapping, acquire_fence};
 use crate::provider::{Refused, text_at, u32_at, u64_at};
 use crate::records::{Header, Layout, Sync};
 use crate::walk::{Chunk, Records};
@@ -191,7 +191,7 @@ impl Ring {
             return Err("it is too large".into());
         }
         let charge = account.charge(bytes, 0)?;
-        let mapping = Mapping::new(&opened.file, index(bytes)).map_err(|error| error.to_string())?;
+        let mapping = Mapping::of_program(&opened.file, index(bytes)).map_err(|error| error.to_string())?;
         // ORDER: acquire; pairs with the program's release of `ready`.
         if mapping.half(offset_of!(abi::rtu_ring, ready)).load(Ordering::Acquire) == 0 || opened.has_grown() {
             return Ok(None);
@@ -312,6 +312,11 @@ impl Ring {
         self.word(offset_of!(abi::rtu_ring, waits))
     }
 
+    /// Whether its file was truncated or has lost memory while mapped.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.mapping.is_cut()
+    }
+
     /// Whether its thread has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.word(offset_of!(abi::rtu_ring, ended)) == 1
@@ -387,7 +392,8 @@ impl Ring {
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let ring_bytes = self.info.layout.ring_bytes;
         if head < self.tail || head - self.tail > ring_bytes || head % 8 != 0 {
-            return Err("its positions jump".to_string());
+            // Of a file that has lost its header they are zeros.
+            return Err(if self.is_cut() { CUT } else { "its positions jump" }.to_string());
         }
         Ok(Turn { begin: self.tail, head, last, is_final, is_retried: false, given_up: 0 })
     }
@@ -427,7 +433,7 @@ impl Ring {
             self.give_back(position);
         }
         match stop {
-            _ if self.mapping.is_cut() => return Err("its file was truncated".to_string()),
+            _ if self.mapping.is_cut() => return Err(CUT.to_string()),
             Header::Broken if self.unfinished > UNFINISHED_MAX => {
                 return Err("its records overlap".to_string());
             }

@@ -9,6 +9,7 @@ use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
 use crate::look::Content;
+use crate::memory::CUT;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
@@ -280,8 +281,9 @@ impl Process {
     /// rings may hold events of those libraries. `is_behind`: it is told nothing, and makes few further rings. Tells the sink of rings that
     /// are over.
     pub(super) fn beat(&mut self, is_flight: bool, is_behind: bool, sink: &mut dyn Sink) -> io::Result<()> {
-        if self.providers.values().any(Provider::is_cut) {
-            self.drop_it("its file was truncated".to_string());
+        // Nobody else looks at the rings of a flight recorder all the time.
+        if self.providers.values().any(Provider::is_cut) || self.rings.iter().any(|(_, ring)| ring.is_cut()) {
+            self.drop_it(CUT.to_string());
         }
         let is_told = self.is_recorded && !self.dead && !is_behind;
         if let (Some(leader), true) = (self.providers.get(&0), is_told) {

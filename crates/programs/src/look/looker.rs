@@ -11,6 +11,7 @@ use crate::Error;
 use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, WALKS_OF_USER, rest_after};
 use crate::containers::{Census, Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
+use crate::memory::holes;
 use crate::mounts::descriptor_path;
 use crate::session::{ServedDirectory, SharedSession};
 use crate::shelf::Shelf;
@@ -129,6 +130,12 @@ impl Looker {
                     looker.out.tell(Found::Unusable(why));
                 })
                 .ok();
+            if let (Err(error), true) = (holes::can_leave(), nix::unistd::geteuid().is_root()) {
+                let why = format!(
+                    "userfaultfd(2), without which another user's program can have this recorder pay for memory: {error}"
+                );
+                looker.out.tell(Found::Unusable(why));
+            }
             looker.shelf = Shelf::new(session.settings.events.clone());
             looker.session = Some(session);
             looker.add_served(own, 0, Some(served), None)?;

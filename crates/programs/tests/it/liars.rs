@@ -3,7 +3,7 @@
 //! name the process that was dropped and the reason. Random cases have fixed seeds.
 
 use super::honest::{HONEST, HonestEvents, Writer, provider, record as record_honest};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 use rtscope_abi::program as abi;
 use rtscope_programs::collector::{DiscardingSink, ProcessReport, Programs, Records, Sink};
 use rtscope_programs::description::FieldType;
@@ -18,7 +18,7 @@ use rtscope_testkit::skip;
 use std::fs::{self, File};
 use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -292,6 +292,41 @@ fn a_file_that_is_cut_or_removed_is_survived() {
         let _ = fs::remove_file(directory.path().join(liar('r', 7)));
         let _ = fs::remove_file(directory.path().join(liar('p', 7)));
     });
+}
+
+#[test]
+fn memory_that_is_taken_out_of_a_file_is_not_given_back_by_the_collector() {
+    let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    // From here to the end: all records, the header too, or what the collector writes.
+    for (kind, from) in [('r', i64::from(abi::RTU_RING_OFFSET)), ('r', 0), ('p', 0)] {
+        let directory = UserDirectory::in_memory();
+        directory.write(&provider_name(PID, HONEST, 0), &provider(HONEST));
+        directory.write(&ring_name(PID, HONEST, PID, 0), &ring(HONEST, 500));
+        // It lives: of one that has ended the ring is given up as soon as it is empty.
+        let mut leader = provider(7);
+        put32(&mut leader, offset_of!(abi::rtu_provider, abi_version), 2);
+        let leader = directory.write(&liar('p', 7), &leader);
+        let leader = Flock::lock(leader, FlockArg::LockExclusiveNonblock).expect("nobody else has it");
+        let file = directory.write(&liar('r', 7), &ring(7, 10));
+        let file = if kind == 'r' { &file } else { &*leader };
+        let bytes = file.metadata().expect("a file of the test").len();
+        let mut left = None;
+        let reports = record_after(&directory, 7, || {
+            if kind == 'r' {
+                let head = offset_of!(abi::rtu_ring, head) as u64;
+                file.write_all_at(&(RING_BYTES as u64).to_le_bytes(), head).expect("a file of the test");
+            }
+            fallocate(file, punch, from, i64::try_from(bytes).expect("it is small") - from)
+                .expect("it is on a tmpfs");
+            left.get_or_insert(file.metadata().expect("a file of the test").blocks());
+        });
+        let blocks = file.metadata().expect("a file of the test").blocks();
+        assert!(Some(blocks) <= left, "{kind} from {from}: {blocks} blocks, {left:?} were left");
+        // That a provider has lost its memory is seen at the next beat, which is half a second away.
+        let why = dropped(&reports);
+        let is_said = why.as_ref().is_some_and(|why| why.contains("taken out of it"));
+        assert!(is_said || kind == 'p', "{kind} from {from}: {why:?}");
+    }
 }
 
 #[test]
