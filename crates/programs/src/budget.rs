@@ -53,9 +53,16 @@ pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(2);
 pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
 /// A walk to a container's `/dev/shm` that takes longer hangs: something on its way waits for a server.
 pub(crate) const WALK: Duration = Duration::from_millis(500);
-/// Mount namespaces of one user that are visited in one scan, and directories of one user, in all containers: each holds a few file
-/// descriptors.
+/// Walks of one user that wait.
 pub(crate) const WALKS_OF_USER: usize = 64;
+/// One part in so many of the time is each user's for his walks, which take 20 to 50 µs where nobody makes them slow; and so much more at once.
+pub(crate) const WALKS_SHARE: u32 = 10;
+pub(crate) const WALKS_BURST: Duration = Duration::from_millis(100);
+/// Users whose walks are told apart: the others share what one has. A user of a user namespace is on the account of whoever made it.
+pub(crate) const WALKS_USERS_MAX: usize = 64;
+/// A walk that waits for longer is reported.
+pub(crate) const WALKS_LATE: Duration = Duration::from_secs(3);
+/// Directories of one user, in all containers: each holds a few file descriptors.
 pub(crate) const PLACES_OF_USER: usize = 32;
 /// Walks that hang, of one user and in all: each holds a thread.
 pub(crate) const HANGING_OF_USER: usize = 1;
@@ -93,6 +100,8 @@ pub enum Cause {
     PlaceTaken,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
+    /// A container was looked at late, or not at all: walks take long.
+    ContainersLate,
     /// The user has too many containers, or subordinate users with programs.
     TooManyContainers,
     /// There were no file descriptors, or no memory, left for this user's directory.
@@ -122,6 +131,9 @@ impl Cause {
                 "the place of this user's files is somebody else's, or open to others; its programs run untraced"
             }
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
+            Cause::ContainersLate => {
+                "containers of this user waited for long, or in vain, to be looked at; their programs are recorded late, or not"
+            }
             Cause::TooManyContainers => {
                 "this user has too many containers, or subordinate users with programs"
             }

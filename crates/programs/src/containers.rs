@@ -290,9 +290,21 @@ impl Containers {
     }
 }
 
+/// The process whose namespaces were to be looked at has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended;
+
 /// The user who made a mount namespace's user namespace, or the outermost one around it; `None`: it is this process's own user
 /// namespace, or could not be found out.
-pub(crate) fn user_of(pid: u32) -> Option<u32> {
+pub(crate) fn user_of(pid: u32) -> Result<Option<u32>, Ended> {
+    match File::open(format!("/proc/{pid}/ns/mnt")) {
+        Ok(mounts) => Ok(user_of_mounts(mounts.into())),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Err(Ended),
+        Err(_) => Ok(None),
+    }
+}
+
+fn user_of_mounts(mounts: OwnedFd) -> Option<u32> {
     const NS_GET_USERNS: libc::Ioctl = 0xb701;
     const NS_GET_PARENT: libc::Ioctl = 0xb702;
     const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
@@ -302,7 +314,6 @@ pub(crate) fn user_of(pid: u32) -> Option<u32> {
         // SAFETY: the kernel has just made this descriptor, for this function alone.
         (other >= 0).then(|| unsafe { OwnedFd::from_raw_fd(other) })
     };
-    let mounts = OwnedFd::from(File::open(format!("/proc/{pid}/ns/mnt")).ok()?);
     let mut namespace = related(&mounts, NS_GET_USERNS)?;
     let own = namespace_of("self", "user")?;
     let number = |namespace: &OwnedFd| Some(nix::sys::stat::fstat(namespace).ok()?.st_ino);

@@ -4,7 +4,7 @@
 //! Directories, containers and processes are other users'. A user can make any number of names in `/dev/shm`, hold up whoever walks into
 //! a file system of his, or start thousands of processes. Here that costs the time of looking for that user's files only: users take
 //! turns (`looker`), each with a limit of time and number (`budget`), and a walk that may hang has a thread that nobody waits for
-//! (`walker`). `place` is one user's directory, `life` recognises processes, `watch` hears of new files.
+//! (`walker`; whose turn it is: `queue`). `place` is one user's directory, `life` recognises processes, `watch` hears of new files.
 //!
 //! The other side is `programs`: it owns what was found, and asks for files to be removed.
 
@@ -12,6 +12,7 @@ mod base;
 mod life;
 mod looker;
 mod place;
+mod queue;
 mod walker;
 mod watch;
 

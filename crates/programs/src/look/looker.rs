@@ -8,7 +8,7 @@ use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until, Whose};
 use crate::Error;
-use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, WALKS_OF_USER, rest_after};
+use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, rest_after};
 use crate::containers::{Census, Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::memory::holes;
@@ -469,17 +469,29 @@ impl Looker {
             }
         }
         due.sort_unstable();
-        let mut asked: HashMap<u32, usize> = HashMap::new();
+        for walk in self.walker.retain(SCAN_INTERVAL, |mounts| all.contains_key(&mounts)) {
+            self.tell_late(&walk);
+        }
+        let all = &self.census.containers;
         for (_, mounts) in due {
             let pids: Vec<u32> = all.get(&mounts).into_iter().flatten().copied().take(8).collect();
-            let user = self.owners.entry(mounts).or_insert_with(|| pids.iter().find_map(|pid| user_of(*pid)));
-            let user = user.unwrap_or(0);
-            let asked = asked.entry(user).or_default();
-            if user != 0 && *asked >= WALKS_OF_USER {
-                continue;
-            }
-            *asked += usize::from(self.walker.ask(Walk { mounts, pids, user }));
+            let user = match self.owners.get(&mounts) {
+                Some(user) => *user,
+                None => {
+                    // Whoever's processes have all just ended would be taken for root: the next scan tells.
+                    let Some(user) = pids.iter().find_map(|pid| user_of(*pid).ok()) else { continue };
+                    self.owners.insert(mounts, user);
+                    user
+                }
+            };
+            let user = user.map_or(0, |user| self.subordinates.account_of(user));
+            self.walker.ask(Walk { mounts, pids, user });
         }
+    }
+
+    fn tell_late(&mut self, walk: &Walk) {
+        let pid = walk.pids.first().copied().unwrap_or_default();
+        self.out.tell(Found::Refusal(walk.user, Cause::ContainersLate, format!("process {pid}")));
     }
 
     /// Takes what walks to containers have found.
@@ -487,6 +499,9 @@ impl Looker {
         for (walk, way) in self.walker.results() {
             let found = self.walk_ended(&walk, way);
             self.walked.insert(walk.mounts, (Instant::now(), found));
+        }
+        for walk in self.walker.late() {
+            self.tell_late(&walk);
         }
     }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A thread that walks to the `/dev/shm` of containers, and that nobody waits for: a walk can hang (`mounts`).
 //!
-//! Walks are asked for, and results fetched later. After a walk that hangs the thread is left behind, with that walk alone, and
-//! another one does the rest.
+//! Walks are asked for, wait for their user's turn (`queue`), and results are fetched later. After a walk that hangs the thread is left
+//! behind, with that walk alone, and another one does the rest.
 
+use super::queue::Queue;
 use crate::budget::{HANGING_MAX, HANGING_OF_USER, WALK};
 use crate::mounts::open_shm;
 use nix::sys::eventfd::EventFd;
 use nix::sys::stat::FileStat;
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// A walk: the mount namespace, some of its processes, and whose it is.
+/// A walk: the mount namespace, some of its processes, and whose account it is on.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     pub(super) mounts: u64,
@@ -23,19 +23,22 @@ pub(super) struct Walk {
     pub(super) user: u32,
 }
 
+/// What a thread has found in a mount namespace, and how long that took.
+type Walked = (u64, Way, Duration);
+
 /// The open directory, `None` if there is none; or what was in the way.
 pub(super) type Way = Result<Option<(OwnedFd, FileStat)>, String>;
 
 #[derive(Debug)]
 pub(super) struct Walker {
     thread: Option<Sender<Walk>>,
-    /// Walks that the thread has not finished, and since when it has been at the first one.
-    asked: VecDeque<Walk>,
-    since: Instant,
+    queue: Queue,
+    /// What the thread is at, and since when.
+    current: Option<(Walk, Instant)>,
     hanging: Vec<Walk>,
-    results: Receiver<(u64, Way)>,
+    results: Receiver<Walked>,
     /// For further threads.
-    sender: Sender<(u64, Way)>,
+    sender: Sender<Walked>,
     wake: Arc<EventFd>,
     walk: fn(u32) -> Way,
 }
@@ -48,31 +51,44 @@ impl Walker {
 
     fn with(wake: Arc<EventFd>, walk: fn(u32) -> Way) -> Walker {
         let (sender, results) = channel();
-        let (asked, hanging) = (VecDeque::new(), Vec::new());
-        Walker { thread: None, asked, since: Instant::now(), hanging, results, sender, wake, walk }
+        let (queue, hanging) = (Queue::default(), Vec::new());
+        Walker { thread: None, queue, current: None, hanging, results, sender, wake, walk }
     }
 
-    /// Whether results may come soon.
+    /// Whether results may come soon: not of walks whose users have used up their time.
     pub(super) fn is_busy(&self) -> bool {
-        !self.asked.is_empty()
+        self.current.is_some()
     }
 
-    /// Asks for a walk; false: it was asked for before, or its user has one that hangs.
-    pub(super) fn ask(&mut self, walk: Walk) -> bool {
-        let mut both = self.asked.iter().chain(&self.hanging);
-        let of_user = self.hanging.iter().filter(|hanging| hanging.user == walk.user).count();
-        if both.any(|known| known.mounts == walk.mounts)
-            || of_user >= HANGING_OF_USER
-            || self.hanging.len() >= HANGING_MAX
-        {
-            return false;
+    /// Asks for a walk, unless it was asked for before.
+    pub(super) fn ask(&mut self, walk: Walk) {
+        let current = self.current.iter().map(|(walk, _)| walk);
+        if !current.chain(&self.hanging).any(|known| known.mounts == walk.mounts) {
+            self.queue.ask(walk, Instant::now());
+            self.go_on();
         }
-        if self.asked.is_empty() {
-            self.since = Instant::now();
+    }
+
+    /// Drops walks to mount namespaces that are gone. Returns those of them that have waited for longer than `for_long`.
+    pub(super) fn retain(&mut self, for_long: Duration, is_there: impl Fn(u64) -> bool) -> Vec<Walk> {
+        self.queue.retain(Instant::now(), for_long, is_there)
+    }
+
+    /// Walks that wait for too long: each is told once.
+    pub(super) fn late(&mut self) -> Vec<Walk> {
+        self.queue.late(Instant::now())
+    }
+
+    /// Begins the next walk. Who has one that hangs waits for it.
+    fn go_on(&mut self) {
+        if self.current.is_some() || self.hanging.len() >= HANGING_MAX {
+            return;
         }
-        self.asked.push_back(walk.clone());
-        self.send(walk);
-        true
+        let hanging = &self.hanging;
+        let may = |user: u32| hanging.iter().filter(|walk| walk.user == user).count() < HANGING_OF_USER;
+        if let Some(walk) = self.queue.next(Instant::now(), may) {
+            self.send(walk);
+        }
     }
 
     fn send(&mut self, walk: Walk) {
@@ -82,12 +98,12 @@ impl Walker {
             let thread = Builder::new().name("containers".to_string());
             // Without a thread no container is found now; the next look tries again.
             if thread.spawn(move || work(&walks, &results, &wake, way)).is_err() {
-                self.asked.clear();
                 return;
             }
             self.thread = Some(sender);
         }
         if let Some(thread) = &self.thread {
+            self.current = Some((walk.clone(), Instant::now()));
             // It ends only when this sender does.
             let _ = thread.send(walk);
         }
@@ -96,40 +112,38 @@ impl Walker {
     /// The results that have come. A walk that hangs has one, too: what is in the way.
     pub(super) fn results(&mut self) -> Vec<(Walk, Way)> {
         let mut came = Vec::new();
-        while let Ok((mounts, way)) = self.results.try_recv() {
+        while let Ok((mounts, way, time)) = self.results.try_recv() {
             if let Some(place) = self.hanging.iter().position(|hanging| hanging.mounts == mounts) {
                 // Its user may have changed what it found, or lets it hang again.
                 self.hanging.swap_remove(place);
-            } else if self.asked.front().is_some_and(|first| first.mounts == mounts) {
-                came.extend(self.asked.pop_front().map(|walk| (walk, way)));
-                self.since = Instant::now();
+            } else if let Some((walk, _)) = self.current.take_if(|(walk, _)| walk.mounts == mounts) {
+                self.queue.charge(walk.user, Instant::now(), time);
+                came.push((walk, way));
+                self.go_on();
             }
         }
-        if self.since.elapsed() > WALK {
-            if let Some(walk) = self.asked.pop_front() {
-                self.hanging.push(walk.clone());
-                came.push((walk, Err("the way to /dev/shm of a container does not answer".to_string())));
-                // The old thread ends after this walk, if that ever does.
-                self.thread = None;
-                self.since = Instant::now();
-                let rest: Vec<Walk> = self.asked.iter().cloned().collect();
-                rest.into_iter().for_each(|walk| self.send(walk));
-            }
+        if let Some((walk, since)) = self.current.take_if(|(_, since)| since.elapsed() > WALK) {
+            self.queue.charge(walk.user, Instant::now(), since.elapsed());
+            self.hanging.push(walk.clone());
+            came.push((walk, Err("the way to /dev/shm of a container does not answer".to_string())));
+            // The old thread ends after this walk, if that ever does.
+            self.thread = None;
         }
+        self.go_on();
         came
     }
 }
 
-fn work(walks: &Receiver<Walk>, results: &Sender<(u64, Way)>, wake: &EventFd, way: fn(u32) -> Way) {
+fn work(walks: &Receiver<Walk>, results: &Sender<Walked>, wake: &EventFd, way: fn(u32) -> Way) {
     while let Ok(walk) = walks.recv() {
-        let mut found = Ok(None);
+        let (mut found, begun) = (Ok(None), Instant::now());
         for pid in walk.pids {
             found = way(pid);
             if !matches!(found, Ok(None)) {
                 break;
             }
         }
-        if results.send((walk.mounts, found)).is_err() {
+        if results.send((walk.mounts, found, begun.elapsed())).is_err() {
             return;
         }
         // It fails only when it is full, and so set.
@@ -141,7 +155,6 @@ fn work(walks: &Receiver<Walk>, results: &Sender<(u64, Way)>, wake: &EventFd, wa
 mod tests {
     use super::*;
     use nix::sys::eventfd::EfdFlags;
-    use std::time::Duration;
 
     /// Process 1 never answers.
     fn way(pid: u32) -> Way {
@@ -158,18 +171,23 @@ mod tests {
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
         let mut walker = Walker::with(wake, way);
         let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], user };
-        assert!(walker.ask(walk(10, 1, 1000)) && walker.ask(walk(11, 2, 1000)) && walker.ask(walk(12, 3, 0)));
-        assert!(!walker.ask(walk(12, 3, 0)), "it is asked for already");
-        let mut came = Vec::new();
-        while walker.is_busy() {
-            came.extend(walker.results());
-            std::thread::sleep(Duration::from_millis(1));
+        for (mounts, pid, user) in [(10, 1, 1000), (11, 2, 1000), (12, 3, 0), (12, 3, 0)] {
+            walker.ask(walk(mounts, pid, user));
         }
-        let texts: Vec<(u64, String)> =
-            came.into_iter().map(|(walk, way)| (walk.mounts, way.err().unwrap())).collect();
-        assert!(texts[0].0 == 10 && texts[0].1.contains("does not answer"), "{texts:?}");
-        assert_eq!(texts[1..], [(11, "of 2".to_string()), (12, "of 3".to_string())]);
+        let results = |walker: &mut Walker| {
+            let mut came = Vec::new();
+            while walker.is_busy() {
+                came.extend(walker.results());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            came.into_iter().map(|(walk, way)| (walk.mounts, way.err().unwrap())).collect::<Vec<_>>()
+        };
+        let came = results(&mut walker);
+        assert!(came[0].0 == 10 && came[0].1.contains("does not answer"), "{came:?}");
         // That user's containers wait for it; those of others do not.
-        assert!(!walker.ask(walk(13, 4, 1000)) && walker.ask(walk(14, 5, 0)));
+        assert_eq!(came[1..], [(12, "of 3".to_string())]);
+        walker.ask(walk(13, 4, 1000));
+        walker.ask(walk(14, 5, 0));
+        assert_eq!(results(&mut walker), [(14, "of 5".to_string())]);
     }
 }
