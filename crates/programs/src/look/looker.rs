@@ -50,8 +50,8 @@ pub(super) struct Looker {
     shelf: Shelf,
     containers: Containers,
     walker: Walker,
-    /// Mount namespaces: whose they are, and when they were visited.
-    owners: HashMap<u64, Option<u32>>,
+    /// Mount namespaces: whose they are, by which process, and when they were visited.
+    owners: HashMap<u64, (u32, Option<u32>)>,
     walked: HashMap<u64, (Instant, bool)>,
     scanned: Option<Instant>,
     /// Directories with users' directories, by container.
@@ -462,9 +462,10 @@ impl Looker {
         self.walked.retain(|mounts, _| all.contains_key(mounts));
         // Those that were visited longest ago come first.
         let mut due: Vec<(Option<Instant>, u64)> = Vec::new();
-        for mounts in all.keys() {
+        for (mounts, here) in all {
+            let is_same = self.owners.get(mounts).is_some_and(|(pid, _)| here.contains(pid));
             match self.walked.get(mounts) {
-                Some((at, true)) if at.elapsed() < WALK_AGAIN => {}
+                Some((at, true)) if is_same && at.elapsed() < WALK_AGAIN => {}
                 walked => due.push((walked.map(|(at, _)| *at), *mounts)),
             }
         }
@@ -474,18 +475,22 @@ impl Looker {
         }
         let all = &self.census.containers;
         for (_, mounts) in due {
-            let pids: Vec<u32> = all.get(&mounts).into_iter().flatten().copied().take(8).collect();
-            let user = match self.owners.get(&mounts) {
-                Some(user) => *user,
-                None => {
+            let here = all.get(&mounts).map(Vec::as_slice).unwrap_or_default();
+            let owner = match self.owners.get(&mounts) {
+                // The kernel gives the number of one that is gone to the next one, which may be another user's.
+                Some((pid, owner)) if here.contains(pid) => *owner,
+                _ => {
+                    self.walked.remove(&mounts);
                     // Whoever's processes have all just ended would be taken for root: the next scan tells.
-                    let Some(user) = pids.iter().find_map(|pid| user_of(*pid).ok()) else { continue };
-                    self.owners.insert(mounts, user);
-                    user
+                    let known = here.iter().take(8).find_map(|pid| Some((*pid, user_of(*pid).ok()?)));
+                    let Some((pid, owner)) = known else { continue };
+                    self.owners.insert(mounts, (pid, owner));
+                    owner
                 }
             };
-            let user = user.map_or(0, |user| self.subordinates.account_of(user));
-            self.walker.ask(Walk { mounts, pids, user });
+            let user = owner.map_or(0, |owner| self.subordinates.account_of(owner));
+            let pids = here.iter().copied().take(8).collect();
+            self.walker.ask(Walk { mounts, pids, owner, user });
         }
     }
 
@@ -498,7 +503,9 @@ impl Looker {
     fn fetch_walks(&mut self) {
         for (walk, way) in self.walker.results() {
             let found = self.walk_ended(&walk, way);
-            self.walked.insert(walk.mounts, (Instant::now(), found));
+            if self.owners.get(&walk.mounts).is_some_and(|(_, owner)| *owner == walk.owner) {
+                self.walked.insert(walk.mounts, (Instant::now(), found));
+            }
         }
         for walk in self.walker.late() {
             self.tell_late(&walk);
@@ -507,11 +514,11 @@ impl Looker {
 
     /// Returns whether the `/dev/shm` is known now.
     fn walk_ended(&mut self, walk: &Walk, way: Way) -> bool {
-        let user = self.owners.get(&walk.mounts).copied().flatten();
         let pid = walk.pids.first().copied().unwrap_or_default();
         let (cause, example) = match way {
             Ok(None) => return false,
-            Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, user) {
+            Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, walk.owner)
+            {
                 Discovery::Known => return true,
                 Discovery::Own => return false,
                 Discovery::New => {

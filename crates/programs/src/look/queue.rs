@@ -64,7 +64,7 @@ impl Queue {
     /// Adds a walk, unless too many of its user's wait. Of one that waits already the processes are replaced.
     pub(super) fn ask(&mut self, walk: Walk, now: Instant) {
         let mut all = self.users.values_mut().flat_map(|user| &mut user.walks);
-        if let Some(known) = all.find(|known| known.walk.mounts == walk.mounts) {
+        if let Some(known) = all.find(|known| known.walk.is_same(&walk)) {
             known.walk.pids = walk.pids;
             return;
         }
@@ -157,7 +157,8 @@ mod tests {
 
         fn ask(&mut self, user: u32) {
             self.made += 1;
-            self.queue.ask(Walk { mounts: self.made, pids: vec![1], user }, self.start + self.now);
+            self.queue
+                .ask(Walk { mounts: self.made, pids: vec![1], owner: None, user }, self.start + self.now);
         }
 
         /// One walk, or a rest of 10 ms. Who walked asks for another walk.
@@ -237,8 +238,8 @@ mod tests {
         assert!(all.queue.late(at(WALKS_LATE * 2)).is_empty(), "once");
         let later = at(WALKS_LATE * 3);
         let second = Duration::from_secs(1);
-        all.queue.ask(Walk { mounts: 6, pids: vec![1], user: 1000 }, later);
-        all.queue.ask(Walk { mounts: 7, pids: vec![1], user: 1000 }, later + second);
+        all.queue.ask(Walk { mounts: 6, pids: vec![1], owner: None, user: 1000 }, later);
+        all.queue.ask(Walk { mounts: 7, pids: vec![1], owner: None, user: 1000 }, later + second);
         let missed = all.queue.retain(later + second, second, |_| false);
         assert_eq!(
             missed.iter().map(|walk| walk.mounts).collect::<Vec<_>>(),
@@ -252,10 +253,13 @@ mod tests {
     fn what_waits_already_is_not_asked_for_twice_and_has_the_newest_processes() {
         let mut queue = Queue::default();
         let now = Instant::now();
-        let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], user };
+        let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], owner: None, user };
         queue.ask(walk(1, 10, 1000), now);
         queue.ask(walk(1, 11, 1000), now);
         queue.ask(walk(2, 12, 1001), now);
+        // The number of a namespace that is gone may be another user's now.
+        queue.ask(walk(2, 13, 1002), now);
+        assert_eq!(queue.next(now, |user| user == 1002).map(|walk| walk.pids), Some(vec![13]));
         // One who may not waits, and nobody waits for him.
         assert_eq!(queue.next(now, |user| user != 1000).map(|walk| walk.pids), Some(vec![12]));
         assert_eq!(queue.next(now, |_| true).map(|walk| walk.pids), Some(vec![11]));

@@ -20,10 +20,19 @@ use std::time::{Duration, Instant};
 pub(super) struct Walk {
     pub(super) mounts: u64,
     pub(super) pids: Vec<u32>,
+    /// Who made it; `None`: somebody of this process's user namespace.
+    pub(super) owner: Option<u32>,
     pub(super) user: u32,
 }
 
-/// What a thread has found in a mount namespace, and how long that took.
+impl Walk {
+    /// Whether it is to the same mount namespace. A number alone may have gone to another user's.
+    pub(super) fn is_same(&self, other: &Walk) -> bool {
+        (self.mounts, self.user) == (other.mounts, other.user)
+    }
+}
+
+/// The number of a walk, what a thread has found, and how long that took.
 type Walked = (u64, Way, Duration);
 
 /// The open directory, `None` if there is none; or what was in the way.
@@ -31,11 +40,12 @@ pub(super) type Way = Result<Option<(OwnedFd, FileStat)>, String>;
 
 #[derive(Debug)]
 pub(super) struct Walker {
-    thread: Option<Sender<Walk>>,
+    thread: Option<Sender<(u64, Walk)>>,
     queue: Queue,
     /// What the thread is at, and since when.
-    current: Option<(Walk, Instant)>,
-    hanging: Vec<Walk>,
+    current: Option<(u64, Walk, Instant)>,
+    hanging: Vec<(u64, Walk)>,
+    begun: u64,
     results: Receiver<Walked>,
     /// For further threads.
     sender: Sender<Walked>,
@@ -52,7 +62,7 @@ impl Walker {
     fn with(wake: Arc<EventFd>, walk: fn(u32) -> Way) -> Walker {
         let (sender, results) = channel();
         let (queue, hanging) = (Queue::default(), Vec::new());
-        Walker { thread: None, queue, current: None, hanging, results, sender, wake, walk }
+        Walker { thread: None, queue, current: None, hanging, begun: 0, results, sender, wake, walk }
     }
 
     /// Whether results may come soon: not of walks whose users have used up their time.
@@ -62,8 +72,9 @@ impl Walker {
 
     /// Asks for a walk, unless it was asked for before.
     pub(super) fn ask(&mut self, walk: Walk) {
-        let current = self.current.iter().map(|(walk, _)| walk);
-        if !current.chain(&self.hanging).any(|known| known.mounts == walk.mounts) {
+        let current = self.current.iter().map(|(_, walk, _)| walk);
+        let hanging = self.hanging.iter().map(|(_, walk)| walk);
+        if !current.chain(hanging).any(|known| known.is_same(&walk)) {
             self.queue.ask(walk, Instant::now());
             self.go_on();
         }
@@ -85,7 +96,7 @@ impl Walker {
             return;
         }
         let hanging = &self.hanging;
-        let may = |user: u32| hanging.iter().filter(|walk| walk.user == user).count() < HANGING_OF_USER;
+        let may = |user: u32| hanging.iter().filter(|(_, walk)| walk.user == user).count() < HANGING_OF_USER;
         if let Some(walk) = self.queue.next(Instant::now(), may) {
             self.send(walk);
         }
@@ -103,28 +114,29 @@ impl Walker {
             self.thread = Some(sender);
         }
         if let Some(thread) = &self.thread {
-            self.current = Some((walk.clone(), Instant::now()));
+            self.begun += 1;
+            self.current = Some((self.begun, walk.clone(), Instant::now()));
             // It ends only when this sender does.
-            let _ = thread.send(walk);
+            let _ = thread.send((self.begun, walk));
         }
     }
 
     /// The results that have come. A walk that hangs has one, too: what is in the way.
     pub(super) fn results(&mut self) -> Vec<(Walk, Way)> {
         let mut came = Vec::new();
-        while let Ok((mounts, way, time)) = self.results.try_recv() {
-            if let Some(place) = self.hanging.iter().position(|hanging| hanging.mounts == mounts) {
+        while let Ok((number, way, time)) = self.results.try_recv() {
+            if let Some(place) = self.hanging.iter().position(|(hanging, _)| *hanging == number) {
                 // Its user may have changed what it found, or lets it hang again.
                 self.hanging.swap_remove(place);
-            } else if let Some((walk, _)) = self.current.take_if(|(walk, _)| walk.mounts == mounts) {
+            } else if let Some((_, walk, _)) = self.current.take_if(|(current, ..)| *current == number) {
                 self.queue.charge(walk.user, Instant::now(), time);
                 came.push((walk, way));
                 self.go_on();
             }
         }
-        if let Some((walk, since)) = self.current.take_if(|(_, since)| since.elapsed() > WALK) {
+        if let Some((number, walk, since)) = self.current.take_if(|(.., since)| since.elapsed() > WALK) {
             self.queue.charge(walk.user, Instant::now(), since.elapsed());
-            self.hanging.push(walk.clone());
+            self.hanging.push((number, walk.clone()));
             came.push((walk, Err("the way to /dev/shm of a container does not answer".to_string())));
             // The old thread ends after this walk, if that ever does.
             self.thread = None;
@@ -134,8 +146,8 @@ impl Walker {
     }
 }
 
-fn work(walks: &Receiver<Walk>, results: &Sender<Walked>, wake: &EventFd, way: fn(u32) -> Way) {
-    while let Ok(walk) = walks.recv() {
+fn work(walks: &Receiver<(u64, Walk)>, results: &Sender<Walked>, wake: &EventFd, way: fn(u32) -> Way) {
+    while let Ok((number, walk)) = walks.recv() {
         let (mut found, begun) = (Ok(None), Instant::now());
         for pid in walk.pids {
             found = way(pid);
@@ -143,7 +155,7 @@ fn work(walks: &Receiver<Walk>, results: &Sender<Walked>, wake: &EventFd, way: f
                 break;
             }
         }
-        if results.send((walk.mounts, found, begun.elapsed())).is_err() {
+        if results.send((number, found, begun.elapsed())).is_err() {
             return;
         }
         // It fails only when it is full, and so set.
@@ -170,7 +182,7 @@ mod tests {
     fn a_walk_that_hangs_stops_no_other() {
         let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK).unwrap());
         let mut walker = Walker::with(wake, way);
-        let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], user };
+        let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], owner: None, user };
         for (mounts, pid, user) in [(10, 1, 1000), (11, 2, 1000), (12, 3, 0), (12, 3, 0)] {
             walker.ask(walk(mounts, pid, user));
         }
