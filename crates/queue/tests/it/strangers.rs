@@ -131,6 +131,7 @@ impl Drop for HugePages {
     }
 }
 
+// NEEDS: host
 #[test]
 fn root_a_queue_in_huge_pages_is_refused() {
     if skip::without_root() {
