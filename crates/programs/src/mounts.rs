@@ -196,10 +196,13 @@ pub(crate) fn open_shm(pid: u32) -> Result<Option<(OwnedFd, FileStat)>, String> 
         };
         place = next;
     }
-    judged(pid, place.as_fd(), |mount, _| match mount.kind {
+    judged(pid, place.as_fd(), |mount, is_trusted| match mount.kind {
         "tmpfs" | "devtmpfs" => Ok(()),
-        kind if mount.point == "/dev/shm" => Err(format!("/dev/shm is a {kind}, not a tmpfs")),
-        kind => Err(format!("/dev/shm is in a {kind}, not a tmpfs")),
+        kind => {
+            mount.may_be_walked(is_trusted)?;
+            let is_at = if mount.point == "/dev/shm" { "is" } else { "is in" };
+            Err(format!("/dev/shm {is_at} a {kind}, not a tmpfs"))
+        }
     })?;
     if !fstatfs(&place).is_ok_and(|system| system.filesystem_type() == TMPFS_MAGIC) {
         return Ok(None);

@@ -130,7 +130,9 @@ fn a_trace_that_may_not_be_read_is_not_called_missing() {
 fn tracing_that_may_not_be_looked_at_is_not_called_off() {
     let copy = PublicCopy::new();
     let all = ["record", "-u", "t:*", "--flight-recorder", "--snapshot-on", "tracing-off"];
-    let refused = outcome(&mut copy.as_nobody(&[&all[..], &["--duration", "1ms", "-o", "/tmp/t"]].concat()));
+    let target = copy.dir.path().join("trace");
+    let target = ["--duration", "1ms", "-o", target.to_str().expect("plain")];
+    let refused = outcome(&mut copy.as_nobody(&[&all[..], &target].concat()));
     assert!(refused.code == Some(3) && !refused.error.contains("it is off"), "{refused:?}");
 }
 
