@@ -62,9 +62,13 @@ const SERIAL: [&str; 10] = [
     "testkit",
 ];
 /// Tests that what has the priority of idle would disturb, by crate and what their names have: they compare CPU times, caches' included, fill the memory, or
-/// are right only if each of many responses is judged as its thread did.
-const ALONE: [(&str, &str); 3] =
-    [("bench", "own_cost::tests::root_"), ("cli", "watch::blame::"), ("programs", "liars::thousands_")];
+/// are right only if each of many responses, or who was on a CPU at each moment, is known.
+const ALONE: [(&str, &str); 4] = [
+    ("bench", "own_cost::tests::root_"),
+    ("cli", "watch::blame::"),
+    ("flight", "replay::root_handlers_and_softirqs_"),
+    ("programs", "liars::thousands_"),
+];
 /// Tests that take a minute and test few crates: `./x check` leaves them out where these have not changed. Crate and modules; none named: all.
 const COLLECTING: [(&str, &[&str]); 3] = [
     ("cli", &["help::", "json::", "list::", "programs::", "refusals::", "traces::"]),
@@ -73,8 +77,9 @@ const COLLECTING: [(&str, &[&str]); 3] = [
 ];
 /// What clippy and the documentation examples take on two CPUs, in seconds: they begin early.
 const CLIPPY_S: f64 = 240.0;
-/// What a test binary without real loads is expected to take.
+/// What a test binary without real loads is expected to take; and one that takes much longer, and must not be the last.
 const BINARY_S: f64 = 20.0;
+const LONG_BINARY: (&str, f64) = ("bench", 120.0);
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -182,7 +187,7 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
         let mut jobs = vec![clippy_and_examples(), unit_tests(&build)];
         jobs.extend(quiet(&build).map(|binary| Job {
             name: binary.name.clone(),
-            seconds: BINARY_S,
+            seconds: if binary.member == LONG_BINARY.0 { LONG_BINARY.1 } else { BINARY_S },
             work: Box::new(|| tests_of(binary, Manner::Parallel)),
         }));
         jobs.extend(plan.iter().flat_map(|plan| plan.jobs(&estimates)));
