@@ -44,7 +44,7 @@ const VIRTUAL_TIME: [&str; 8] = [
     "filter-buffer,id=turn,netdev=turns,interval=50",
 ];
 /// A guest with tests that prints nothing for this long hangs. Longer than any test may take.
-const SILENCE: Duration = Duration::from_secs(200);
+const SILENCE: Duration = Duration::from_secs(400);
 /// In virtual time a second takes the host as long as it takes.
 const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(600);
 
