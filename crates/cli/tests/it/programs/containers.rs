@@ -151,6 +151,9 @@ fn root_a_program_in_a_container_is_recorded() {
     assert!(container.shm("rtscope-0/session").exists());
     container.obey(&format!("{} count 3000 2", emitter()));
     let after = container.emitted();
+    // It says so before it ends, and what a program holds that still ends is its own: the shell goes on when it is gone.
+    container.obey("echo gone");
+    assert_eq!(container.line(), "gone");
     let recorded = recorder.end();
     println!("recorded {} + lost {} = emitted {before} + {after}", recorded.events(), recorded.lost());
     assert_eq!(
