@@ -262,15 +262,14 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **place = &shared->objects;
+	struct rtu_provider *memory;
 	uint64_t signals = rtscope__begin_work(shared);
+	int is_covered;
 
 	rtscope__take_surely(shared);
-	while (*place && *place != object)
-		place = &(*place)->next;
-	if (*place)
-		*place = object->next;
+	memory = object->provider;
 	rtscope__point(object, &rtscope__off, 1);
-	if (object->provider && RTSCOPE__LOAD(*shared->alive)) {
+	if (memory && RTSCOPE__LOAD(*shared->alive)) {
 		/* A collector may have found it, and removes it when it has taken what there is of it. */
 		if (object->has_file && !RTSCOPE__LOAD(shared->provider->session) && !rtscope__confined(shared) &&
 		    !(shared->seccomp && shared->no_new_privs)) {
@@ -278,11 +277,20 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
 			rtscope__remove_file(shared, shared->room->path);
 		}
 		/* ORDER: release; pairs with the acquire in Provider::is_unloaded (crates/programs/src/provider.rs): nothing of it is used after. */
-		__atomic_store_n(&object->provider->ready, 2, __ATOMIC_RELEASE);
+		__atomic_store_n(&memory->ready, 2, __ATOMIC_RELEASE);
 	}
-	if (object->provider)
-		rtscope__retire(shared, object->provider, object->bytes);
+	/*
+	 * Its file goes before it is off the list: a fork's child takes away what is in the list. The system call stands between both, as
+	 * mappings do not change while a fork copies them.
+	 */
+	is_covered = memory && !rtscope__is_error(rtscope__map_over(memory, object->bytes));
+	while (*place && *place != object)
+		place = &(*place)->next;
+	if (*place)
+		RTSCOPE__STORE(*place, object->next);
 	object->provider = NULL;
+	if (is_covered)
+		rtscope__retire(shared, memory, object->bytes);
 	rtscope__give(shared);
 	rtscope__end_work(shared, signals);
 }

@@ -291,13 +291,11 @@ static inline void rtscope__describe(struct rtscope__shared *shared, struct rtsc
 	__atomic_store_n(&provider->magic, RTU_PROVIDER_MAGIC, __ATOMIC_RELAXED);
 }
 
-/* Memory for an object that was unloaded, of which somebody may still hold a pointer; used again for the next one. Needs `busy`. */
+/* Memory for an object that was unloaded, which somebody may still hold a pointer to; used again for the next one. Needs `busy`. */
 static inline void rtscope__retire(struct rtscope__shared *shared, void *memory, uint64_t bytes)
 {
 	struct rtscope__remains *retired = shared->room->retired, *oldest = &retired[RTSCOPE__RETIRED - 1];
 
-	if (rtscope__is_error(rtscope__map_over(memory, bytes)))
-		return;
 	if (oldest->memory)
 		rtscope__unmap(oldest->memory, oldest->bytes);
 	for (int i = RTSCOPE__RETIRED - 1; i > 0; i--)
