@@ -8,12 +8,15 @@ use terminal_size::{Width, terminal_size_of};
 /// The style of a text on standard output. `verbose`: with what says nothing to most readers.
 pub fn style(verbose: bool) -> Style {
     let variable = |name: &str| std::env::var(name).ok();
-    let width = width_of(variable("COLUMNS"), terminal_size_of(io::stdout()).map(|(Width(width), _)| width));
+    let columns =
+        width_of(variable("COLUMNS"), terminal_size_of(io::stdout()).map(|(Width(width), _)| width));
     let is_terminal = io::stdout().is_terminal();
+    let width = columns.unwrap_or(Style::default().width);
     Style {
         color: is_terminal && std::env::var_os("NO_COLOR").is_none(),
         ascii: has_only_ascii(),
         width,
+        sentences: columns,
         verbose,
         // Whoever reads a pipe or a file wants all of it.
         terminal: is_terminal.then_some(width),

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the variables of the environment say of an output: the characters of the locale, the columns that there are.
 
-/// Columns where nobody says how many there are: a pipe, a file.
-const OUTPUT_WIDTH: usize = 80;
-
 /// Whether the locale's characters are Unicode in UTF-8, as POSIX orders the variables: the first one that is not empty counts.
 #[must_use]
 pub fn is_utf8(variable: &dyn Fn(&str) -> Option<String>) -> bool {
@@ -12,12 +9,13 @@ pub fn is_utf8(variable: &dyn Fn(&str) -> Option<String>) -> bool {
     locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
 }
 
-/// The user's word goes before what the terminal says; a terminal of no columns says nothing.
+/// How many columns there are. The user's word goes before what the terminal says; a terminal of no columns says nothing. `None`: nobody
+/// says it, as of a pipe.
 #[must_use]
-pub fn width_of(asked: Option<String>, terminal: Option<u16>) -> usize {
+pub fn width_of(asked: Option<String>, terminal: Option<u16>) -> Option<usize> {
     let asked = asked.and_then(|columns| columns.trim().parse::<usize>().ok());
     let terminal = terminal.map(usize::from);
-    asked.into_iter().chain(terminal).find(|columns| *columns > 0).unwrap_or(OUTPUT_WIDTH)
+    asked.into_iter().chain(terminal).find(|columns| *columns > 0)
 }
 
 #[cfg(test)]
@@ -47,10 +45,11 @@ mod tests {
     #[test]
     fn the_users_columns_go_before_the_terminals() {
         let asked = |text: &str| Some(text.to_owned());
-        assert_eq!(width_of(None, None), OUTPUT_WIDTH);
-        assert_eq!(width_of(None, Some(132)), 132);
-        assert_eq!(width_of(asked("70"), Some(132)), 70);
-        assert_eq!(width_of(asked("wide"), Some(132)), 132);
-        assert_eq!(width_of(asked("0"), Some(0)), OUTPUT_WIDTH);
+        assert_eq!(width_of(None, None), None);
+        assert_eq!(width_of(None, Some(132)), Some(132));
+        assert_eq!(width_of(asked("70"), Some(132)), Some(70));
+        assert_eq!(width_of(asked("70"), None), Some(70));
+        assert_eq!(width_of(asked("wide"), Some(132)), Some(132));
+        assert_eq!(width_of(asked("0"), Some(0)), None);
     }
 }

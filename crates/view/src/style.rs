@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-/// Columns of a report that is not for a terminal.
-const WIDTH: usize = 100;
+/// Columns of pictures and paragraphs where nobody says how many there are.
+const WIDTH: usize = 80;
 
 /// Columns below which reports are not made narrower: words and figures would not fit.
 const NARROWEST: usize = 40;
@@ -19,8 +19,10 @@ pub struct Style {
     pub color: bool,
     /// Pictures are made of ASCII characters: the locale has no others.
     pub ascii: bool,
-    /// Columns that a report keeps to, names that are longer than usual apart.
+    /// Columns that pictures and paragraphs keep to, names that are longer than usual apart.
     pub width: usize,
+    /// Columns at which sentences of a report are broken. `None`: whoever reads a pipe or a file wants whole lines.
+    pub sentences: Option<usize>,
     /// With what says nothing to most readers: every row instead of the first ones, and what counters were added up.
     pub verbose: bool,
     /// Columns of the terminal that it is for, which tables keep to. `None`: it is for a file or a pipe, which have room for everything.
@@ -30,7 +32,7 @@ pub struct Style {
 impl Default for Style {
     /// For files.
     fn default() -> Style {
-        Style { color: false, ascii: false, width: WIDTH, verbose: false, terminal: None }
+        Style { color: false, ascii: false, width: WIDTH, sentences: None, verbose: false, terminal: None }
     }
 }
 
@@ -107,7 +109,8 @@ impl Style {
     /// line's last column (what stands behind two blanks or more), so that a table stays a table.
     #[must_use]
     pub fn fitted(self, text: &str) -> String {
-        let width = self.width.max(NARROWEST);
+        let Some(columns) = self.sentences else { return text.to_owned() };
+        let width = columns.max(NARROWEST);
         let lines = text.lines().map(|line| match line.chars().count() > width {
             true => Cow::Owned(self.wrap_below(line, width)),
             false => Cow::Borrowed(line),
@@ -263,7 +266,7 @@ mod tests {
 
     #[test]
     fn what_is_broken_off_goes_on_below_its_column() {
-        let style = Style { width: 40, ..Style::default() };
+        let style = Style { sentences: Some(40), ..Style::default() };
         for (text, fitted) in [
             ("short\n\n  as it is\n", "short\n\n  as it is\n"),
             (
@@ -284,6 +287,7 @@ mod tests {
             ),
         ] {
             assert_eq!(style.fitted(text), fitted);
+            assert_eq!(Style::default().fitted(text), text);
         }
         let line = "one two three four five six seven eight nine";
         assert_eq!(style.fitted_for_terminal(line), line);

@@ -18,7 +18,7 @@ const AUXTRACE_BYTES: usize = 48;
 
 fn rtscope(arguments: &[&str]) -> Output {
     // Sentences are looked for, which are broken where the line ends.
-    Command::new(env!("CARGO_BIN_EXE_rtscope")).env("COLUMNS", "1000").args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_rtscope")).args(arguments).output().unwrap()
 }
 
 fn stdout(output: &Output) -> String {

@@ -87,7 +87,7 @@ impl TopView {
     fn text_style(&self, width: u16) -> Style {
         let width = usize::from(width).max(1);
         // Bold and faint are no colours, and taken apart below.
-        Style { color: true, width, terminal: Some(width), ..self.style }
+        Style { color: true, width, sentences: Some(width), terminal: Some(width), ..self.style }
     }
 
     fn draw_title(&self, lines: &mut Lines<'_>) {

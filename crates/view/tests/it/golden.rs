@@ -20,7 +20,8 @@ use rtscope_view::{
 use std::path::PathBuf;
 
 const CLOCK: WallClock = WallClock { unix_offset_ns: 1_700_000_000_000_000_000, utc_offset_s: 3600 };
-const PLAIN: Style = Style { color: false, ascii: false, width: 100, verbose: false, terminal: None };
+const PLAIN: Style =
+    Style { color: false, ascii: false, width: 100, sentences: None, verbose: false, terminal: None };
 
 fn golden(name: &str, got: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);

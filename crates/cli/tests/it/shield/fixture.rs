@@ -12,7 +12,7 @@ pub const GROUPS: &str = "/sys/fs/cgroup";
 pub fn shield(words: &[&str]) -> Command {
     let mut command = crate::command::rtscope();
     // Sentences are looked for, which are broken where the line ends.
-    command.env("COLUMNS", "1000").arg("shield").args(words);
+    command.arg("shield").args(words);
     command
 }
 

@@ -93,7 +93,7 @@ impl Machine {
     fn shield(&self, words: &[&str]) -> Output {
         let mut command = crate::command::rtscope();
         // Sentences are looked for, which are broken where the line ends.
-        command.env("COLUMNS", "1000").args(self.words(words)).output().expect("it runs")
+        command.args(self.words(words)).output().expect("it runs")
     }
 
     fn good(&self, words: &[&str]) -> String {
