@@ -16,7 +16,6 @@ use std::sync::mpsc;
 use std::thread;
 
 const SECTIONS: usize = 40;
-const LENGTH_NS: u64 = 5_000_000;
 const LIMIT_NS: u64 = 2_000_000;
 /// From the time of a timer until its interrupt has woken whom it is for, usually, in a virtual machine.
 const TIMER_NS: u64 = 20_000;
@@ -24,6 +23,12 @@ const TIMER_NS: u64 = 20_000;
 const STAMPS_NS: u64 = 5_000;
 /// What the samples are apart.
 const PERIOD_NS: u64 = 200_000;
+
+/// How long a section is. Timers of an emulated CPU come when its host has time for it: often later than 5 ms on a busy one, when the section would be
+/// over.
+fn length_ns() -> u64 {
+    if is_emulated() { 60_000_000 } else { 5_000_000 }
+}
 
 /// What was done to a CPU.
 struct Done {
@@ -75,14 +80,14 @@ fn spin(kind: SpinKind) -> Done {
                 sleep_until(now_ns() + 7_300_000);
                 match kind {
                     SpinKind::Unpreempted => {
-                        fault.set(own, LENGTH_NS);
+                        fault.set(own, length_ns());
                         set_name("e2e-spinner");
                     }
                     // Somebody is woken, on whatever CPU.
                     SpinKind::Uninterrupted => {
                         let before = fault.last();
                         while fault.last() == before {
-                            wake_another(|| fault.set(own, LENGTH_NS));
+                            wake_another(|| fault.set(own, length_ns()));
                         }
                     }
                 }
@@ -191,7 +196,7 @@ fn root_a_cpu_that_is_not_given_away_is_late_by_as_much_as_the_thread_that_waits
         "{due} of {SECTIONS} kept somebody waiting"
     );
     // The host may keep the CPU for itself for so long that the one that wants it is late without this.
-    // Timers of an emulated one are late by milliseconds: who wanted the CPU asked for it too late for the limit in most sections.
+    // Timers of an emulated one are late by milliseconds: who wanted the CPU asked for it too late for the limit in some sections.
     assert!(10 * found >= if is_emulated() { 1 } else { 9 } * due, "{found} of {due}");
     assert!(is_emulated() || 10 * exact >= 9 * SECTIONS, "{exact} of {SECTIONS} are right");
     assert!(10 * invented <= SECTIONS);
