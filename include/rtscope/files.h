@@ -108,38 +108,6 @@ static inline void rtscope__give(struct rtscope__shared *shared)
 	__atomic_store_n(&shared->busy, 0, __ATOMIC_RELEASE);
 }
 
-/* ---- work that a fork must not come into ------------------------------------------------------------------------------ */
-
-/*
- * A fork's child would have a copy of what another thread has open at that moment, or of a file that it has mapped and noted nowhere:
- * with its lock, for the child's life. So a thread that forks waits until such work is done, and what begins waits for the fork.
- * Each of them only for a moment: longer, and it goes on all the same. Signals are blocked: a handler that forks would wait for itself.
- */
-static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
-{
-	struct timespec pause = { 0, 100000 };
-	uint64_t signals = rtscope__block_signals();
-
-	for (int tries = 0;; tries++) {
-		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
-		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
-		/* ORDER: as above. */
-		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
-		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
-			return signals;
-		/* ORDER: relaxed; nothing was done. */
-		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
-		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-	}
-}
-
-static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t signals)
-{
-	/* ORDER: release; pairs with the acquire in rtscope__before_fork(): what was open is closed, what was made is noted. */
-	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELEASE);
-	rtscope__let_signals(signals);
-}
-
 /* ---- the directory --------------------------------------------------------------------------------------------------- */
 
 /*
@@ -241,6 +209,18 @@ static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes)
 	return status[3] * status[1] >= bytes && status[3] * status[1] - bytes >= status[2] * status[1] / 4;
 }
 
+/* Notes a mapping for a fork's child (fork.h); NULL: it is none any more. It is noted before it is a file's, and no longer than it is there. */
+static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *memory, uint64_t bytes)
+{
+	if (!noted)
+		return;
+	if (!memory)
+		RTSCOPE__STORE(noted->memory, memory);
+	RTSCOPE__STORE(noted->bytes, bytes);
+	if (memory)
+		RTSCOPE__STORE(noted->memory, memory);
+}
+
 /*
  * Memory of nobody behind a ring. Its positions are in memory that any program of this user can write: whatever they say, a record begins in
  * the ring, and it has at most RTU_RECORD_BYTES_MAX bytes.
@@ -249,9 +229,11 @@ static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes)
 
 /*
  * A new file in the directory that was entered, or an error in its place: locked for as long as it is mapped, with memory behind every
- * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere. An error is a small negative number.
+ * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere: that is noted in `made` before, if it is not NULL.
+ * An error is a small negative number.
  */
-static inline long rtscope__new_file(int directory, const char *name, uint64_t bytes, void *place)
+static inline long rtscope__new_file(int directory, const char *name, uint64_t bytes, void *place,
+				     struct rtscope__remains *made)
 {
 	long memory = -RTSCOPE__EAGAIN;
 	void *around = NULL;
@@ -283,12 +265,15 @@ static inline long rtscope__new_file(int directory, const char *name, uint64_t b
 				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
 		place = rtscope__is_error(memory) ? NULL : (void *)memory;
 		around = place;
+		rtscope__note_mapping(made, around, bytes + RTSCOPE__BEHIND);
 	}
 	if (!rtscope__is_error(memory))
 		memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
 					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE | RTSCOPE__MAP_FIXED, file, 0);
-	if (rtscope__is_error(memory) && around)
+	if (rtscope__is_error(memory) && around) {
+		rtscope__note_mapping(made, NULL, 1);
 		rtscope__unmap(around, bytes + RTSCOPE__BEHIND);
+	}
 	if (rtscope__is_error(memory))
 		rtscope__unlink_in(directory, name);
 	rtscope__close(file);
@@ -562,11 +547,12 @@ static inline int rtscope__is_locked(int file)
 
 /*
  * Whether a file that could not be opened is no session: it is not there; or, in the place of root's, where anybody may put something, another user
- * has. (A session may be read by everybody.)
+ * has: a file for himself, a link, a socket, one under a lease. (A session is a regular file that everybody may read.)
  */
 static inline int rtscope__is_no_session(int error, int is_roots)
 {
-	return error == -RTSCOPE__ENOENT || (is_roots && (error == -RTSCOPE__EACCES || error == -RTSCOPE__ELOOP));
+	return error == -RTSCOPE__ENOENT || (is_roots && (error == -RTSCOPE__EACCES || error == -RTSCOPE__ELOOP ||
+							  error == -RTSCOPE__ENXIO || error == -RTSCOPE__EAGAIN));
 }
 
 /* The session of one directory, if its collector lives. Needs `busy`. */

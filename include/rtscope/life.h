@@ -83,46 +83,13 @@ static inline void rtscope__forget_rings(struct rtscope__shared *shared, struct 
 	}
 }
 
-/*
- * Before a fork(), for rtscope__begin_work(). No system call where no other thread makes any, as for the others here; and no lock: if
- * the work takes long (a ring of 1 GiB), or its thread cannot run, the fork goes on.
- */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	struct timespec pause = { 0, 100000 };
-
-	if (!shared->alive || !*shared->alive)
-		return;
-	/* ORDER: seq_cst; pairs with rtscope__begin_work(). */
-	__atomic_fetch_add(&shared->forks, 1, __ATOMIC_SEQ_CST);
-	RTSCOPE__STORE(shared->forker, rtscope__thread_pointer());
-	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
-	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++)
-		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-}
-
-/* After a fork(), in the process that has forked, and also if it failed. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
-{
-	struct rtscope__shared *shared = &rtscope__shared;
-	uint32_t forks = RTSCOPE__LOAD(shared->forks);
-
-	/* ORDER: release; the fork was before. Not below 0: a fork in a handler that came into a fork has made it 0 in its child. */
-	while (forks &&
-	       !__atomic_compare_exchange_n(&shared->forks, &forks, forks - 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-		;
-	if (forks <= 1)
-		RTSCOPE__STORE(shared->forker, (uintptr_t)0);
-}
-
 /* In the child of a fork(). A vfork() does not come here. */
 RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__find();
 	uint64_t signals;
-	int shows;
+	int shows, is_overtaken = rtscope__was_overtaken(shared);
 
 	RTSCOPE__STORE(shared->forks, 0);
 	RTSCOPE__STORE(shared->workers, 0);
@@ -135,6 +102,10 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 	signals = rtscope__block_signals();
 	/* Who had it, if anybody, is not in this process. */
 	RTSCOPE__STORE(shared->busy, 1);
+	/* Before its own thread's ring is buried, which may be one of them. */
+	rtscope__unmap_half_made(shared->room);
+	if (is_overtaken)
+		rtscope__close_half_made(shared);
 	/* Recorded at the fork, or not able to look later. */
 	shows = shared->provider->session || *shared->look || shared->look == &rtscope__off;
 	rtscope__forget_rings(shared, thread);

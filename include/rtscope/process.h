@@ -13,6 +13,7 @@
 #pragma GCC system_header
 #endif
 
+#include "fork.h"
 #include "loader.h"
 #include "sweep.h"
 
@@ -368,7 +369,7 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 							RTSCOPE__LOAD(provider->more_lost[cause - RTU_LOST_CAUSES]);
 	rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
 	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, shared->room->path), object->bytes,
-				   provider);
+				   provider, NULL);
 	if (rtscope__is_error(memory))
 		return memory;
 	object->has_file = 1;

@@ -129,7 +129,6 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		struct rtu_ring *ring = RTSCOPE__LOAD(place->ring);
 		struct rtscope__thread *thread = place->thread;
 		uint32_t tid = RTSCOPE__LOAD(place->tid), keyless = 1;
-		uint64_t bytes;
 
 		if (!ring || !tid || !RTSCOPE__LOAD(place->keyless) || !rtscope__is_gone(shared, tid))
 			continue;
@@ -142,11 +141,8 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		/* ORDER: relaxed; one of several that see it takes it. */
 		if (!__atomic_compare_exchange_n(&place->keyless, &keyless, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
-		bytes = place->bytes;
-		if (!rtscope__free_place(place, ring))
-			continue;
-		rtscope__leave(shared, ring, bytes);
-		rtscope__unmap(thread, sizeof(*thread));
+		if (rtscope__let_go(shared, place, ring, place->bytes))
+			rtscope__unmap(thread, sizeof(*thread));
 	}
 }
 
@@ -214,24 +210,27 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	/* ORDER: relaxed; each thread only needs a number of its own. */
 	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0),
 		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
+	struct rtscope__remains *made = rtscope__begin_mapping(shared);
 	struct rtu_ring *ring;
 	long memory;
-	int directory;
+	int directory, is_kept;
 
 	rtscope__path(shared, path, 'r', tid, 1, number);
 	rtscope__reap(shared, number);
 	directory = rtscope__enter_directory(shared);
-	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, path), RTU_RING_OFFSET + bytes, NULL);
+	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, path), RTU_RING_OFFSET + bytes, NULL,
+				   made);
 	rtscope__leave_directory(directory);
-	if (rtscope__is_error(memory))
-		return (int)-memory;
 	ring = (struct rtu_ring *)memory;
 	thread->bytes = RTU_RING_OFFSET + bytes + RTSCOPE__BEHIND;
-	if (!rtscope__keep(shared, thread, ring, tid)) {
+	is_kept = !rtscope__is_error(memory) && rtscope__keep(shared, thread, ring, tid);
+	rtscope__end_mapping(made);
+	if (!rtscope__is_error(memory) && !is_kept) {
 		rtscope__remove_file(shared, path);
 		rtscope__unmap(ring, thread->bytes);
-		return RTSCOPE__EMFILE;
 	}
+	if (!is_kept)
+		return rtscope__is_error(memory) ? (int)-memory : RTSCOPE__EMFILE;
 	if (shared->lock_memory) {
 		rtscope__call(__NR_mlock, memory, (long)(RTU_RING_OFFSET + bytes), 0, 0, 0, 0);
 		rtscope__call(__NR_mlock, (long)thread, sizeof(*thread), 0, 0, 0, 0);

@@ -107,6 +107,7 @@ struct rtscope__ids {
 #define RTSCOPE__PROBES 256 /* how many of them a thread may look at */
 #define RTSCOPE__REMAINS 128
 #define RTSCOPE__RETIRED 64
+#define RTSCOPE__MAPPINGS 8
 #define RTSCOPE__IDS 1024
 #define RTSCOPE__PATH_BYTES 128
 /* Of a file that a process makes, on stacks: /dev/shm/rtscope-10/r10-16-10-10, where each number is so many digits. */
@@ -117,8 +118,9 @@ struct rtscope__ids {
 struct rtscope__room {
 	struct rtscope__place places[RTSCOPE__RINGS_MAX];
 	struct rtscope__entry entries[RTSCOPE__ENTRIES];
-	struct rtscope__remains remains[RTSCOPE__REMAINS]; /* of fork upon fork: the oldest are given back */
-	struct rtscope__remains retired[RTSCOPE__RETIRED]; /* of libraries that were unloaded: for the next ones */
+	struct rtscope__remains remains[RTSCOPE__REMAINS];   /* of fork upon fork: the oldest are given back */
+	struct rtscope__remains retired[RTSCOPE__RETIRED];   /* of libraries that were unloaded: for the next ones */
+	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings that are being made (fork.h) */
 	struct rtscope__ids ids[RTSCOPE__IDS];
 	/* From here on: only for whoever has `busy`. Not on the stack, which may be a signal handler's small one. */
 	struct statx status;
@@ -187,9 +189,10 @@ struct rtscope__shared {
 	uint32_t has_key, filters;	/* of seccomp, at the start */
 	unsigned int key;
 	char directory[RTSCOPE__PATH_BYTES];
-	uint32_t forks, workers; /* threads that fork, and that have files open or half made (files.h) */
-	uintptr_t forker;	 /* thread pointer of the one that has come last */
-	uint64_t pageless;	 /* the session for which there was no memory for a thread's page */
+	uint32_t forks, workers;      /* threads that fork, and that have files open or half made (fork.h) */
+	uint64_t works, works_before; /* how often such work began: ever, and before the fork that goes on */
+	uintptr_t forker;	      /* thread pointer of the one that has come last */
+	uint64_t pageless;	      /* the session for which there was no memory for a thread's page */
 };
 
 /* The leader's functions (threads.h, life.h). */

@@ -11,7 +11,7 @@
 #pragma GCC system_header
 #endif
 
-#include "files.h"
+#include "fork.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,15 +19,6 @@ extern "C" {
 
 /* Names of files that are looked at when a process starts: they are spread over the directory, others each time. */
 #define RTSCOPE__SWEPT 256
-
-/* linux/dirent.h */
-struct rtscope__name {
-	uint64_t number;
-	int64_t offset;
-	uint16_t bytes;
-	unsigned char type;
-	char name[1];
-};
 
 /* Calls `visit` for each name of a program's file; returns how many. Needs `busy`. */
 static inline uint64_t rtscope__visit_names(struct rtscope__shared *shared, int directory,

@@ -100,6 +100,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__ENOENT 2
 #define RTSCOPE__ESRCH 3
 #define RTSCOPE__EINTR 4
+#define RTSCOPE__ENXIO 6
 #define RTSCOPE__E2BIG 7
 #define RTSCOPE__EAGAIN 11
 #define RTSCOPE__ENOMEM 12

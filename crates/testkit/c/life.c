@@ -7,6 +7,7 @@
  * MODE:
  *   forks     COUNT children that exit or become another program
  *   loading   threads load and unload LIBRARY while COUNT children are forked
+ *   starting  threads start, emit and end while COUNT children are forked
  *   orders    threads load and unload all libraries in random order, COUNT times
  *   reload    COUNT times a library is loaded before another one is unloaded
  *   late      COUNT threads emit in destructors and handlers while they end
@@ -80,6 +81,7 @@ static int waits_for(pid_t child)
 			return 3;
 		nanosleep(&pause, NULL);
 	}
+	fprintf(stderr, "%d hangs\n", (int)child);
 	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
 	return 1;
@@ -126,7 +128,10 @@ static int inherits(pid_t parent)
 		ssize_t bytes = readlinkat(dirfd(files), file->d_name, text, sizeof(text) - 1);
 
 		text[bytes > 0 ? bytes : 0] = 0;
-		found |= strstr(text, "/dev/shm/rtscope-") != NULL;
+		if (!strstr(text, "/dev/shm/rtscope-"))
+			continue;
+		found = 1;
+		fprintf(stderr, "inherited %s\n", text);
 	}
 	/* Of a provider or a ring: "p" or "r", and the process. */
 	snprintf(name, sizeof(name), "%d-", (int)parent);
@@ -134,7 +139,10 @@ static int inherits(pid_t parent)
 		const char *at = strstr(text, "/dev/shm/rtscope-");
 
 		at = at ? strchr(at + strlen("/dev/shm/rtscope-"), '/') : NULL;
-		found |= at && !strncmp(at + 2, name, strlen(name));
+		if (!at || strncmp(at + 2, name, strlen(name)) != 0)
+			continue;
+		found = 1;
+		fprintf(stderr, "mapped %s", text);
 	}
 	closedir(files);
 	fclose(maps);
@@ -159,14 +167,31 @@ static unsigned long own_files(void)
 	return found;
 }
 
-static unsigned long forks_while_loading(unsigned long count)
+static void *emits_once(void *unused)
+{
+	emit(1);
+	return unused;
+}
+
+static void *starts(void *unused)
+{
+	while (!stop) {
+		pthread_t thread;
+
+		pthread_create(&thread, NULL, emits_once, NULL);
+		pthread_join(thread, NULL);
+	}
+	return unused;
+}
+
+static unsigned long forks_while(void *(*others)(void *), char *argument, unsigned long count)
 {
 	pthread_t threads[2];
 	unsigned long wrong = 0;
 	pid_t self = getpid();
 
 	for (int i = 0; i < 2; i++)
-		pthread_create(&threads[i], NULL, loads, libraries[0]);
+		pthread_create(&threads[i], NULL, others, argument);
 	for (unsigned long i = 0; i < count; i++) {
 		pid_t child = fork();
 
@@ -566,12 +591,6 @@ static unsigned long empty_depth(void)
 	return depth();
 }
 
-static void *emits_once(void *unused)
-{
-	emit(1);
-	return unused;
-}
-
 static void threads(unsigned long count, void *(*work)(void *))
 {
 	for (unsigned long i = 0; i < count; i++) {
@@ -637,7 +656,9 @@ int main(int argc, char **argv)
 	if (!strcmp(mode, "forks")) {
 		forks(count);
 	} else if (!strcmp(mode, "loading")) {
-		wrong = forks_while_loading(count);
+		wrong = forks_while(loads, libraries[0], count);
+	} else if (!strcmp(mode, "starting")) {
+		wrong = forks_while(starts, NULL, count);
 	} else if (!strcmp(mode, "orders")) {
 		orders(count);
 	} else if (!strcmp(mode, "reload")) {

@@ -40,9 +40,10 @@ impl Fixture {
         }
         let to = self.path(to);
         let output = Command::new(compiler)
-            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread", "-I"])
-            .arg(root().join("include"))
+            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"])
             .args(flags)
+            .arg("-I")
+            .arg(root().join("include"))
             .arg(source)
             .arg("-o")
             .arg(&to)

@@ -115,6 +115,39 @@ fn children_of_a_program_that_loads_libraries_do_not_hang_and_inherit_none_of_it
     run(&host, &arguments("loading", "300", &libraries));
 }
 
+/// The headers, in which a thread that makes or gives up a file takes longer than a fork waits for it: while its file is open, and while it is mapped and in no
+/// list.
+fn slow_headers(to: &Path) {
+    let directory = to.join("rtscope");
+    fs::create_dir(&directory).expect("ours");
+    for file in fs::read_dir(root().join("include/rtscope")).expect("it is there").flatten() {
+        fs::copy(file.path(), directory.join(file.file_name())).expect("ours");
+    }
+    let pause = "{ struct timespec slow = { 0, 60000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
+    for (name, place) in [
+        ("files.h", "\t/* Somebody who looks for remains may have it"),
+        ("files.h", "\tif (rtscope__is_error(memory) && around) {\n"),
+        ("pages.h", "\tif (is_ours)\n\t\trtscope__leave("),
+    ] {
+        let text = fs::read_to_string(directory.join(name)).expect("it was just copied");
+        assert!(text.contains(place), "{place}");
+        fs::write(directory.join(name), text.replace(place, &format!("{pause}\n{place}"))).expect("ours");
+    }
+}
+
+#[test]
+fn children_of_a_fork_that_could_not_wait_inherit_none_of_its_files() {
+    let fixture = Fixture::new();
+    let headers = tempfile::tempdir().expect("a temporary directory");
+    slow_headers(headers.path());
+    let include = format!("-I{}", headers.path().display());
+    let Some(life) = fixture.program("life.c", &[&include, "-ldl"], "life") else { return };
+    let libraries = plugins_with(&fixture, 1, &[&include]);
+    run(&life, &arguments("loading", "30", &libraries));
+    record(&fixture, &life, &arguments("loading", "10", &libraries)).assert_complete();
+    record(&fixture, &life, &arguments("starting", "20", &[])).assert_complete();
+}
+
 #[test]
 fn libraries_are_loaded_and_unloaded_in_any_order() {
     let fixture = Fixture::new();

@@ -178,7 +178,10 @@ fn root_what_is_in_the_place_of_roots_session_keeps_no_dead_one_alive() {
         Recorded::printed_in(&in_own_room("2g", &script), "left ")
     };
     let alone = left("true");
-    for attack in ["umask 077; : >/dev/shm/rtscope-session", "ln -s /nowhere /dev/shm/rtscope-session"] {
+    let socket = r#"perl -MIO::Socket::UNIX -e "IO::Socket::UNIX->new(Local => q(/dev/shm/rtscope-session), Listen => 1) or die""#;
+    for attack in
+        ["umask 077; : >/dev/shm/rtscope-session", "ln -s /nowhere /dev/shm/rtscope-session", socket]
+    {
         let attacked = left(&format!("{other} sh -c '{attack}'"));
         println!("{alone} files alone, {attacked} with: {attack}");
         assert!(attacked <= alone + 10, "{attack}: {attacked} files are left, {alone} without it");

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What a fork must not come into: a fork's child would have a copy of what another thread has open at that moment, or of a file that it has mapped
+ * and noted nowhere, with its lock, for the child's life.
+ *
+ * So a thread that forks waits until such work is done, and what begins waits for the fork. Each of them only for a moment: no lock, since a
+ * thread may be kept from its CPU for long (a debugger, a host that has the CPU for itself), and then it goes on all the same. The child
+ * sees by numbers that this may have happened, looks for what it should not have, and closes it.
+ *
+ * Nothing here allocates from the heap, calls the C library, prints or touches errno.
+ */
+#ifndef RTSCOPE_FORK_H
+#define RTSCOPE_FORK_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "files.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What getdents64(2) gives (linux/dirent.h). */
+struct rtscope__name {
+	uint64_t number;
+	int64_t offset;
+	uint16_t bytes;
+	unsigned char type;
+	char name[1];
+};
+
+/* ---- work --------------------------------------------------------------------------------------------------------------- */
+
+/* Signals are blocked until its end: a handler that forks would wait for itself. */
+static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
+{
+	struct timespec pause = { 0, 100000 };
+	uint64_t signals = rtscope__block_signals();
+
+	for (int tries = 0;; tries++) {
+		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
+		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
+		/* ORDER: as above. */
+		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
+		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
+			break;
+		/* ORDER: relaxed; nothing was done. */
+		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	}
+	/* ORDER: seq_cst; after `workers`, which rtscope__before_fork() reads after this. */
+	__atomic_fetch_add(&shared->works, 1, __ATOMIC_SEQ_CST);
+	return signals;
+}
+
+static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t signals)
+{
+	/* ORDER: release; pairs with the acquire in rtscope__before_fork(): what was open is closed, what was made is noted. */
+	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELEASE);
+	rtscope__let_signals(signals);
+}
+
+/* Where the mapping of a ring is noted until its thread has it, or nobody has it. NULL: too many are being made. */
+static inline struct rtscope__remains *rtscope__begin_mapping(struct rtscope__shared *shared)
+{
+	for (int i = 0; i < RTSCOPE__MAPPINGS; i++) {
+		struct rtscope__remains *made = &shared->room->mappings[i];
+		uint64_t free = 0;
+
+		/* ORDER: relaxed; only a free place is claimed. What is in it is for this thread, and for a fork's child, which has no other. */
+		if (__atomic_compare_exchange_n(&made->bytes, &free, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return made;
+	}
+	return NULL;
+}
+
+static inline void rtscope__end_mapping(struct rtscope__remains *made)
+{
+	if (!made)
+		return;
+	RTSCOPE__STORE(made->memory, (void *)NULL);
+	/* ORDER: release; who claims it next writes after this. */
+	__atomic_store_n(&made->bytes, 0, __ATOMIC_RELEASE);
+}
+
+/* ---- forks -------------------------------------------------------------------------------------------------------------- */
+
+/* Before a fork(). No system call where no other thread makes any, as for the others here. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct timespec pause = { 0, 100000 };
+	uint32_t forks;
+	uint64_t works;
+
+	if (!shared->alive || !*shared->alive)
+		return;
+	/* ORDER: seq_cst; pairs with rtscope__begin_work(). */
+	forks = __atomic_fetch_add(&shared->forks, 1, __ATOMIC_SEQ_CST);
+	RTSCOPE__STORE(shared->forker, rtscope__thread_pointer());
+	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
+	works = __atomic_load_n(&shared->works, __ATOMIC_SEQ_CST);
+	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
+	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++) {
+		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+		/* ORDER: as above. */
+		works = __atomic_load_n(&shared->works, __ATOMIC_SEQ_CST);
+	}
+	/* Of several at once, the first one's: the others look in vain sometimes. */
+	if (!forks)
+		RTSCOPE__STORE(shared->works_before, works);
+}
+
+/* After a fork(), in the process that has forked, and also if it failed. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	uint32_t forks = RTSCOPE__LOAD(shared->forks);
+
+	/* ORDER: release; the fork was before. Not below 0: a fork in a handler that came into a fork has made it 0 in its child. */
+	while (forks &&
+	       !__atomic_compare_exchange_n(&shared->forks, &forks, forks - 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+	if (forks <= 1)
+		RTSCOPE__STORE(shared->forker, (uintptr_t)0);
+}
+
+/* In the child: whether work went on during the fork. */
+static inline int rtscope__was_overtaken(const struct rtscope__shared *shared)
+{
+	return shared->workers || shared->works != shared->works_before;
+}
+
+/* Whether a path is one of the files that this process has made: of any kind. `own`: that of one. */
+static inline int rtscope__is_own_path(const char *path, const char *own, size_t kind)
+{
+	size_t end = rtscope__length(own, RTSCOPE__PATH_BYTES);
+
+	/* Its last number is its own. */
+	while (end && own[end - 1] != '-')
+		end--;
+	for (size_t at = 0; at < end; at++) {
+		if (path[at] != own[at] && at != kind)
+			return 0;
+	}
+	return 1;
+}
+
+/* Unmaps rings that a thread of the parent was making, or giving up. Needs `busy`. */
+static inline void rtscope__unmap_half_made(struct rtscope__room *room)
+{
+	for (int i = 0; i < RTSCOPE__MAPPINGS; i++) {
+		struct rtscope__remains *noted = &room->mappings[i];
+
+		if (noted->memory)
+			rtscope__unmap(noted->memory, noted->bytes);
+		if (noted->bytes) {
+			noted->memory = NULL;
+			noted->bytes = 0;
+		}
+	}
+}
+
+/*
+ * Closes files that a thread of the parent was making while this process was forked. Its files only: a descriptor of a session is for reading,
+ * and holds nothing. Needs `busy`, and the parent's `pid` still.
+ */
+static RTSCOPE__NOT_INLINE void rtscope__close_half_made(struct rtscope__shared *shared)
+{
+	struct rtscope__room *room = shared->room;
+	char *own = room->session;
+	long bytes;
+	int directory = rtscope__open("/proc/self/fd", RTSCOPE__O_RDONLY | RTSCOPE__O_DIRECTORY, 0);
+
+	if (directory < 0)
+		return;
+	rtscope__path(shared, own, 'p', 0, 0, 0);
+	while ((bytes = rtscope__call_again(__NR_getdents64, directory, (long)room->names, sizeof(room->names), 0, 0,
+					    0)) > 0) {
+		for (long at = 0; at < bytes;) {
+			const struct rtscope__name *entry =
+				(const struct rtscope__name *)(const void *)(room->names + at);
+			int file = 0;
+
+			at += entry->bytes;
+			for (const char *digit = entry->name; *digit >= '0' && *digit <= '9'; digit++)
+				file = file * 10 + (*digit - '0');
+			if (entry->name[0] < '0' || entry->name[0] > '9' ||
+			    rtscope__call(__NR_readlinkat, directory, (long)entry->name, (long)room->path,
+					  sizeof(room->path), 0, 0) < (long)rtscope__length(own, sizeof(room->path)))
+				continue;
+			if (rtscope__is_own_path(room->path, own,
+						 rtscope__length(shared->directory, sizeof(shared->directory)) + 1))
+				rtscope__close(file);
+		}
+	}
+	rtscope__close(directory);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
