@@ -51,7 +51,7 @@ static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
 		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 	}
 	/* ORDER: seq_cst; after `workers`, which rtscope__before_fork() reads after this. */
-	__atomic_fetch_add(&shared->works, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&rtscope__forking.works, 1, __ATOMIC_SEQ_CST);
 	return signals;
 }
 
@@ -62,11 +62,11 @@ static inline void rtscope__end_work(struct rtscope__shared *shared, uint64_t si
 	rtscope__let_signals(signals);
 }
 
-/* Where the mapping of a ring is noted until its thread has it, or nobody has it. NULL: too many are being made. */
-static inline struct rtscope__remains *rtscope__begin_mapping(struct rtscope__shared *shared)
+/* Where the mapping of a ring is noted until its thread has it. NULL: too many are being made. */
+static inline struct rtscope__remains *rtscope__begin_mapping(void)
 {
 	for (int i = 0; i < RTSCOPE__MAPPINGS; i++) {
-		struct rtscope__remains *made = &shared->room->mappings[i];
+		struct rtscope__remains *made = &rtscope__forking.mappings[i];
 		uint64_t free = 0;
 
 		/* ORDER: relaxed; only a free place is claimed. What is in it is for this thread, and for a fork's child, which has no other. */
@@ -101,16 +101,16 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	forks = __atomic_fetch_add(&shared->forks, 1, __ATOMIC_SEQ_CST);
 	RTSCOPE__STORE(shared->forker, rtscope__thread_pointer());
 	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
-	works = __atomic_load_n(&shared->works, __ATOMIC_SEQ_CST);
+	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
 	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++) {
 		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 		/* ORDER: as above. */
-		works = __atomic_load_n(&shared->works, __ATOMIC_SEQ_CST);
+		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	}
 	/* Of several at once, the first one's: the others look in vain sometimes. */
 	if (!forks)
-		RTSCOPE__STORE(shared->works_before, works);
+		RTSCOPE__STORE(rtscope__forking.works_before, works);
 }
 
 /* After a fork(), in the process that has forked, and also if it failed. */
@@ -130,7 +130,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
 /* In the child: whether work went on during the fork. */
 static inline int rtscope__was_overtaken(const struct rtscope__shared *shared)
 {
-	return shared->workers || shared->works != shared->works_before;
+	return shared->workers || rtscope__forking.works != rtscope__forking.works_before;
 }
 
 /* Whether a path is one of the files that this process has made: of any kind. `own`: that of one. */
@@ -148,11 +148,11 @@ static inline int rtscope__is_own_path(const char *path, const char *own, size_t
 	return 1;
 }
 
-/* Unmaps rings that a thread of the parent was making, or giving up. Needs `busy`. */
-static inline void rtscope__unmap_half_made(struct rtscope__room *room)
+/* Unmaps rings that a thread of the parent was making. Needs `busy`. */
+static inline void rtscope__unmap_half_made(void)
 {
 	for (int i = 0; i < RTSCOPE__MAPPINGS; i++) {
-		struct rtscope__remains *noted = &room->mappings[i];
+		struct rtscope__remains *noted = &rtscope__forking.mappings[i];
 
 		if (noted->memory)
 			rtscope__unmap(noted->memory, noted->bytes);

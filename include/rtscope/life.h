@@ -103,7 +103,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 	/* Who had it, if anybody, is not in this process. */
 	RTSCOPE__STORE(shared->busy, 1);
 	/* Before its own thread's ring is buried, which may be one of them. */
-	rtscope__unmap_half_made(shared->room);
+	rtscope__unmap_half_made();
 	if (is_overtaken)
 		rtscope__close_half_made(shared);
 	/* Recorded at the fork, or not able to look later. */

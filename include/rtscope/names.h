@@ -36,6 +36,7 @@
 #define rtscope__end_thread rtscope__end_thread_2
 #define rtscope__ended rtscope__ended_2
 #define rtscope__find rtscope__find_2
+#define rtscope__forking rtscope__forking_2
 #define rtscope__in_child rtscope__in_child_2
 #define rtscope__in_setup rtscope__in_setup_2
 #define rtscope__lead rtscope__lead_2

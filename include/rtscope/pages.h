@@ -81,38 +81,18 @@ static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, s
 	}
 	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/programs/src/ring.rs): all records were written before. */
 	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
-	rtscope__map_over(ring, bytes);
+	rtscope__unmap(ring, bytes);
 }
 
 /*
- * A ring has no place any more: before its memory is another one's, so that neither a fork's child nor the end of the process looks into what is
- * there then. False: the process ends, and has it now; nobody unmaps it.
+ * A ring has no place any more: before it is unmapped, so that neither a fork's child nor the end of the process looks into what is there
+ * then. False: the process ends, and has it now; nobody unmaps it.
  */
 static inline int rtscope__free_place(struct rtscope__place *place, struct rtu_ring *ring)
 {
 	/* ORDER: release; pairs with the claim in rtscope__keep(): what is in the place was used before. */
 	return __atomic_compare_exchange_n(&place->ring, &ring, (struct rtu_ring *)NULL, 0, __ATOMIC_RELEASE,
 					   __ATOMIC_RELAXED);
-}
-
-/*
- * Gives up a ring whose thread is over. Noted until there is no file any more, for a fork's child; and not while its memory may be another
- * one's already. Whether it was the caller's.
- */
-static inline int rtscope__let_go(struct rtscope__shared *shared, struct rtscope__place *place, struct rtu_ring *ring,
-				  uint64_t bytes)
-{
-	struct rtscope__remains *noted = rtscope__begin_mapping(shared);
-	int is_ours;
-
-	rtscope__note_mapping(noted, ring, bytes);
-	is_ours = rtscope__free_place(place, ring);
-	if (is_ours)
-		rtscope__leave(shared, ring, bytes);
-	rtscope__end_mapping(noted);
-	if (is_ours)
-		rtscope__unmap(ring, bytes);
-	return is_ours;
 }
 
 /* ---- which page a thread has --------------------------------------------------------------------------------------------- */
@@ -160,8 +140,8 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		uint64_t bytes = place->bytes;
 
 		/* Without a ring it is a page that a thread has kept; its place may be another's. */
-		if (ring && place->thread == thread)
-			rtscope__let_go(shared, place, ring, bytes);
+		if (ring && place->thread == thread && rtscope__free_place(place, ring))
+			rtscope__leave(shared, ring, bytes);
 		rtscope__unmap(thread, sizeof(*thread));
 	}
 	return 1;

@@ -129,6 +129,7 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		struct rtu_ring *ring = RTSCOPE__LOAD(place->ring);
 		struct rtscope__thread *thread = place->thread;
 		uint32_t tid = RTSCOPE__LOAD(place->tid), keyless = 1;
+		uint64_t bytes;
 
 		if (!ring || !tid || !RTSCOPE__LOAD(place->keyless) || !rtscope__is_gone(shared, tid))
 			continue;
@@ -141,8 +142,11 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		/* ORDER: relaxed; one of several that see it takes it. */
 		if (!__atomic_compare_exchange_n(&place->keyless, &keyless, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
-		if (rtscope__let_go(shared, place, ring, place->bytes))
-			rtscope__unmap(thread, sizeof(*thread));
+		bytes = place->bytes;
+		if (!rtscope__free_place(place, ring))
+			continue;
+		rtscope__leave(shared, ring, bytes);
+		rtscope__unmap(thread, sizeof(*thread));
 	}
 }
 
@@ -210,7 +214,7 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	/* ORDER: relaxed; each thread only needs a number of its own. */
 	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0),
 		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
-	struct rtscope__remains *made = rtscope__begin_mapping(shared);
+	struct rtscope__remains *made = rtscope__begin_mapping();
 	struct rtu_ring *ring;
 	long memory;
 	int directory, is_kept;

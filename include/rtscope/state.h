@@ -118,9 +118,8 @@ struct rtscope__ids {
 struct rtscope__room {
 	struct rtscope__place places[RTSCOPE__RINGS_MAX];
 	struct rtscope__entry entries[RTSCOPE__ENTRIES];
-	struct rtscope__remains remains[RTSCOPE__REMAINS];   /* of fork upon fork: the oldest are given back */
-	struct rtscope__remains retired[RTSCOPE__RETIRED];   /* of libraries that were unloaded: for the next ones */
-	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings that are being made (fork.h) */
+	struct rtscope__remains remains[RTSCOPE__REMAINS]; /* of fork upon fork: the oldest are given back */
+	struct rtscope__remains retired[RTSCOPE__RETIRED]; /* of libraries that were unloaded: for the next ones */
 	struct rtscope__ids ids[RTSCOPE__IDS];
 	/* From here on: only for whoever has `busy`. Not on the stack, which may be a signal handler's small one. */
 	struct statx status;
@@ -134,6 +133,12 @@ struct rtscope__room {
 		uint32_t kept_count, rings;    /* rings: this round is for rings, the next for the others */
 		int directory;		       /* open */
 	} sweep;
+};
+
+/* What a fork's child has to know (fork.h). Not in what copies share, which must stay as an earlier header of this version has it. */
+struct rtscope__forking {
+	uint64_t works, works_before; /* how often work began: ever, and before the fork that goes on */
+	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings that are being made */
 };
 
 /* What became of a wish for a ring. */
@@ -189,10 +194,9 @@ struct rtscope__shared {
 	uint32_t has_key, filters;	/* of seccomp, at the start */
 	unsigned int key;
 	char directory[RTSCOPE__PATH_BYTES];
-	uint32_t forks, workers;      /* threads that fork, and that have files open or half made (fork.h) */
-	uint64_t works, works_before; /* how often such work began: ever, and before the fork that goes on */
-	uintptr_t forker;	      /* thread pointer of the one that has come last */
-	uint64_t pageless;	      /* the session for which there was no memory for a thread's page */
+	uint32_t forks, workers; /* threads that fork, and that have files open or half made (fork.h) */
+	uintptr_t forker;	 /* thread pointer of the one that has come last */
+	uint64_t pageless;	 /* the session for which there was no memory for a thread's page */
 };
 
 /* The leader's functions (threads.h, life.h). */
@@ -218,6 +222,7 @@ RTSCOPE__HIDDEN struct rtscope__shared rtscope__shared = {
 #endif
 };
 RTSCOPE__HIDDEN struct rtscope__object rtscope__object = { 0 };
+RTSCOPE__HIDDEN struct rtscope__forking rtscope__forking = { 0 };
 RTSCOPE__HIDDEN uint32_t rtscope__off __attribute__((used)) = 0;
 RTSCOPE__HIDDEN uint32_t rtscope__no_cpu = RTU_CPU_UNKNOWN;
 /* What a thread without a page has at hand. */

@@ -359,7 +359,8 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
-	rtscope__let_go(shared, &shared->room->places[thread->place], ring, thread->bytes);
+	if (rtscope__free_place(&shared->room->places[thread->place], ring))
+		rtscope__leave(shared, ring, thread->bytes);
 	rtscope__end_work(shared, signals);
 }
 
