@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much of the watch's time the stacks of a user may take.
+//! How much of the watch's time the stacks of a user may take; and what else keeps reports waiting for as long as a user likes.
 //!
 //! Stacks are made one after the other, and while one is made nothing else is reported. What one takes its program decides: a list of ten thousand mappings,
 //! unwind information on which to spend 100 ms. So each user's stacks have a share of the time, and wait for nobody else's when it is used up.
@@ -31,19 +31,33 @@ struct Account {
     at: Instant,
 }
 
-/// The time that each user's stacks have taken.
-#[derive(Debug, Default)]
+/// The time that has been taken for each user, of whom each has a tenth. Root has all, and the user of this process.
+#[derive(Debug)]
 pub struct Budget {
     accounts: HashMap<User, Account>,
+    burst: Duration,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::with_burst(BURST)
+    }
 }
 
 impl Budget {
-    /// Whether this user's stacks may take time now.
-    pub fn allows(&self, uid: u32, now: Instant) -> bool {
-        is_trusted(uid) || self.owed(self.user(uid), now) < BURST
+    /// So much can be used at once after a time of quiet.
+    #[must_use]
+    pub fn with_burst(burst: Duration) -> Budget {
+        Budget { accounts: HashMap::new(), burst }
     }
 
-    /// They have taken so much.
+    /// Whether time may be taken for this user now.
+    #[must_use]
+    pub fn allows(&self, uid: u32, now: Instant) -> bool {
+        is_trusted(uid) || self.owed(self.user(uid), now) < self.burst
+    }
+
+    /// So much was taken for this user.
     pub fn charge(&mut self, uid: u32, now: Instant, time: Duration) {
         if !is_trusted(uid) {
             let user = self.user(uid);

@@ -13,17 +13,21 @@ mod budget;
 mod maps;
 mod module;
 mod names;
+mod reader;
 mod unwind;
 
-use budget::{Budget, user_of};
-use maps::Mappings;
+pub use budget::Budget;
+
+use budget::user_of;
+use maps::{Mapping, Mappings};
 use module::{Module, ModuleFile, ModuleId};
+use reader::Reader;
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use unwind::{Frame, Place};
 
 /// Frames that are kept of a stack.
@@ -32,6 +36,9 @@ const FRAMES_MAX: usize = 256;
 const MODULES_MAX: usize = 256;
 /// Processes whose mappings are kept for when they have ended.
 const PROCESSES_MAX: usize = 256;
+/// For what a process can keep from being read, which takes some 50 us where it does not: reports wait for it. A busy machine keeps the thread that
+/// reads from a CPU for some 10 ms.
+const READ_MAX: Duration = Duration::from_millis(100);
 
 /// What of a process may be touched: a program can have its files where its user's server answers, or does not.
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +66,25 @@ impl Root {
     }
 }
 
+/// Where what a process shows is read: while that goes on, nothing is reported.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    mappings: fn(Pid) -> Result<Mappings, Incomplete>,
+    file: fn(Pid, &Mapping, Caution) -> Result<ModuleFile, String>,
+}
+
 /// Makes stacks from copies. What it has read of files is kept for the next one.
 #[derive(Debug)]
 pub struct Unwinder {
     caution: Caution,
     budget: Budget,
+    source: Source,
+    reader: Reader,
     /// By the user of the process that showed them: it can show another file than its list of mappings says, and that is nobody else's then.
     modules: HashMap<(Option<u32>, ModuleId), Result<Rc<Module>, String>>,
-    /// Whose stack is made.
+    /// Whose stack is made, and until when that is on the user's account.
     user: Option<u32>,
+    charged: Instant,
     /// As they were read last: of a process that has ended since there are no others.
     mappings: HashMap<Pid, Rc<Mappings>>,
 }
@@ -79,15 +96,19 @@ impl Unwinder {
         Unwinder {
             caution,
             budget: Budget::default(),
+            source: Source { mappings: Mappings::read, file: ModuleFile::open },
+            reader: Reader::default(),
             modules: HashMap::new(),
             user: None,
+            charged: Instant::now(),
             mappings: HashMap::new(),
         }
     }
 
     /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
     pub fn remember(&mut self, pid: Pid) {
-        // One that has ended just now has none: its copies say so.
+        (self.charged, self.user) = (Instant::now(), user_of(pid));
+        // One that has ended just now has none, or does not answer: its copies say so.
         let _ = self.mappings_of(pid);
     }
 
@@ -108,19 +129,38 @@ impl Unwinder {
         &mut self,
         copy: &StackCopy,
     ) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
-        let user = user_of(copy.pid);
-        self.user = user;
-        let begun = Instant::now();
-        if let Some(user) = user.filter(|user| !self.budget.allows(*user, begun)) {
-            let why = format!("stacks of user {user} have taken a tenth of the time already");
-            return Err(Incomplete::Unreadable { why });
-        }
+        (self.charged, self.user) = (Instant::now(), user_of(copy.pid));
+        self.in_time().map_err(|why| Incomplete::Unreadable { why })?;
         let frames = self.frames(copy);
-        if let Some(user) = user {
-            let now = Instant::now();
-            self.budget.charge(user, now, now - begun);
-        }
+        self.charge();
         frames
+    }
+
+    /// Whether this user's stacks may take more time.
+    fn in_time(&mut self) -> Result<(), String> {
+        self.charge();
+        match self.user.filter(|user| !self.budget.allows(*user, self.charged)) {
+            None => Ok(()),
+            Some(user) => Err(format!("stacks of user {user} have taken a tenth of the time already")),
+        }
+    }
+
+    /// For what has been done so far, since the stack itself may take long.
+    fn charge(&mut self) {
+        let before = std::mem::replace(&mut self.charged, Instant::now());
+        if let Some(user) = self.user {
+            self.budget.charge(user, self.charged, self.charged - before);
+        }
+    }
+
+    /// What a process shows, unless it keeps that back for longer than others can wait.
+    fn read<T: Send + 'static>(
+        &mut self,
+        what: &str,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        self.in_time()?;
+        self.reader.read(self.user, READ_MAX, read).map_err(|why| format!("{what}: {why}"))
     }
 
     fn frames(&mut self, copy: &StackCopy) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
@@ -143,7 +183,10 @@ impl Unwinder {
     }
 
     fn mappings_of(&mut self, pid: Pid) -> Result<Rc<Mappings>, Incomplete> {
-        match Mappings::read(pid) {
+        let read = self.source.mappings;
+        let answer = self.read(&format!("/proc/{pid}/maps"), move || read(pid));
+        // Those of before may be others by now: only of a process that has ended they are what there is.
+        match answer.map_err(|why| Incomplete::Unreadable { why })? {
             Ok(mappings) => {
                 let mappings = Rc::new(mappings);
                 if self.mappings.len() >= PROCESSES_MAX {
@@ -161,12 +204,21 @@ impl Unwinder {
         let Some(mapping) = mappings.find(address) else { return Place::Nothing };
         let Some(id) = mapping.module_id() else { return Place::NoFile };
         let id = (self.user, id);
-        if self.modules.len() >= MODULES_MAX && !self.modules.contains_key(&id) {
-            self.modules.clear();
+        if !self.modules.contains_key(&id) {
+            let (open, shown, caution) = (self.source.file, mapping.clone(), self.caution);
+            // Another time it may answer.
+            let file = match self.read(mapping.path(), move || open(pid, &shown, caution)) {
+                Ok(file) => file,
+                Err(why) => return Place::Unreadable(why),
+            };
+            let named = |why| format!("{}: {why}", mapping.path());
+            let module = file.and_then(|file| Module::read(file).map_err(named)).map(Rc::new);
+            if self.modules.len() >= MODULES_MAX {
+                self.modules.clear();
+            }
+            self.modules.insert(id.clone(), module);
         }
-        let caution = self.caution;
-        let open = || Module::open(pid, mapping, caution).map(Rc::new);
-        let module = self.modules.entry(id).or_insert_with(open);
+        let module = &self.modules[&id];
         match module {
             Ok(module) => match module.address_of(mapping.file_offset(address)) {
                 Some(offset) => {
@@ -231,7 +283,7 @@ mod tests {
     use super::*;
     use rtscope_event::{Comm, MonotonicNs, Tid};
     use std::process::{Command, Stdio};
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn copy_of(pid: u32) -> StackCopy {
         StackCopy {
@@ -245,6 +297,44 @@ mod tests {
             memory: Vec::new(),
             end: CopyEnd::Limit,
         }
+    }
+
+    /// Until it is let go, process 1 does not answer.
+    static IS_HELD: AtomicBool = AtomicBool::new(true);
+
+    fn held(pid: Pid) -> Result<Mappings, Incomplete> {
+        // ORDER: relaxed; nothing else is handed over.
+        while pid == Pid(1) && IS_HELD.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Mappings::read(Pid(std::process::id()))
+    }
+
+    #[test]
+    fn the_stack_of_a_process_that_does_not_answer_says_so_and_others_are_made() {
+        let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| None });
+        unwinder.source.mappings = held;
+        // What it had before may be something else by now.
+        let before = Mappings::read(Pid(std::process::id())).expect("it is this process");
+        unwinder.mappings.insert(Pid(1), Rc::new(before));
+        let mut words =
+            |pid| unwinder.unwind(&copy_of(pid)).incomplete.expect("address 0 is nowhere").words();
+        assert_eq!(words(1), "/proc/1/maps: the process did not answer within 100 ms");
+        assert_eq!(words(1), "/proc/1/maps: a process of this user does not answer");
+        let other = words(u32::MAX);
+        // ORDER: as above.
+        IS_HELD.store(false, Ordering::Relaxed);
+        assert_eq!(other, "it could not be unwound further: 0x0 is not in the program's code");
+    }
+
+    #[test]
+    fn a_stack_that_is_under_way_has_taken_time_already() {
+        let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| None });
+        unwinder.user = Some(4_000_000_000);
+        assert_eq!(unwinder.read("", || 5), Ok(5));
+        unwinder.charged -= Duration::from_secs(2);
+        let given_up = unwinder.read("", || -> u32 { panic!("it is not tried") });
+        assert!(given_up.expect_err("the second is over").contains("a tenth of the time"));
     }
 
     // NEEDS: host

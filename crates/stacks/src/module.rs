@@ -72,7 +72,7 @@ pub enum ModuleFile {
 impl ModuleFile {
     /// What is mapped there: the very file, by the kernel's link to it, so also one that was removed, or one in a container; where that is not allowed, by
     /// its name below the process's root. A program can map another file there at any time, so what is judged is what is open, and not what the list says.
-    fn open(pid: Pid, mapping: &Mapping, caution: Caution) -> Result<ModuleFile, String> {
+    pub fn open(pid: Pid, mapping: &Mapping, caution: Caution) -> Result<ModuleFile, String> {
         if mapping.is_vdso() {
             let file = |bytes| ModuleFile::Bytes { bytes, is_trusted: true };
             return vdso().map(file).map_err(|error| format!("[vdso]: {error}"));
@@ -139,13 +139,7 @@ fn vdso() -> io::Result<Vec<u8>> {
 }
 
 impl Module {
-    /// Reads what a mapping's file says about unwinding, or says why not.
-    pub fn open(pid: Pid, mapping: &Mapping, caution: Caution) -> Result<Module, String> {
-        let file = ModuleFile::open(pid, mapping, caution)?;
-        Module::read(file).map_err(|why| format!("{}: {why}", mapping.path()))
-    }
-
-    /// The same of a file that can be anywhere.
+    /// Reads what a file says about unwinding, or says why not.
     pub fn read(file: ModuleFile) -> Result<Module, String> {
         let cache = ReadCache::new(file.reader().map_err(|error| error.to_string())?);
         let elf = object::File::parse(&cache).map_err(|error| error.to_string())?;

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A thread that reads what a process can keep from being read, and that nobody waits for beyond a limit.
+//!
+//! The list of a process's mappings is behind the lock that each of its threads takes to change them. Whoever holds it and has no CPU (a thread of
+//! lowest priority that forks a large process where others keep the CPU) holds up the reader for as long as he likes. A thread that is held up is
+//! left behind with that one read, and another one does the rest.
+
+use crate::names::is_trusted;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Reads that hang, in all: each holds a thread. Of one user there is one.
+const HANGING_MAX: usize = 16;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// That thread, and those that were left behind.
+#[derive(Debug, Default)]
+pub struct Reader {
+    thread: Option<(Sender<Job>, JoinHandle<()>)>,
+    /// By the user whose process does not answer; `None`: it had ended before that was known.
+    hanging: Vec<(Option<u32>, JoinHandle<()>)>,
+}
+
+impl Reader {
+    /// What `read` returns, if it does so within this time. Who has a read that hangs waits until it ends. An error says why there is nothing.
+    pub fn read<T: Send + 'static>(
+        &mut self,
+        user: Option<u32>,
+        limit: Duration,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        self.hanging.retain(|(_, thread)| !thread.is_finished());
+        if self.hanging.iter().any(|(whose, _)| *whose == user) {
+            return Err("a process of this user does not answer".to_owned());
+        }
+        // Of those who are trusted there are few, and no others may take their place.
+        if self.hanging.len() >= HANGING_MAX && !user.is_some_and(is_trusted) {
+            return Err(format!("{HANGING_MAX} other processes do not answer"));
+        }
+        let (jobs, thread) = match self.thread.take() {
+            Some(running) => running,
+            None => start().map_err(|error| format!("no thread to read it: {error}"))?,
+        };
+        let (answer, answers) = sync_channel(1);
+        // It ends only when this sender does, or by a panic, after which there is no answer.
+        let _ = jobs.send(Box::new(move || {
+            // Nobody may wait for it any more.
+            let _ = answer.send(read());
+        }));
+        match answers.recv_timeout(limit) {
+            Ok(result) => {
+                self.thread = Some((jobs, thread));
+                Ok(result)
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // Without its sender it ends after this read, if that ever does.
+                self.hanging.push((user, thread));
+                Err(format!("the process did not answer within {} ms", limit.as_millis()))
+            }
+            Err(RecvTimeoutError::Disconnected) => Err("the thread that reads it has ended".to_owned()),
+        }
+    }
+}
+
+fn start() -> std::io::Result<(Sender<Job>, JoinHandle<()>)> {
+    let (sender, jobs) = channel::<Job>();
+    let thread = Builder::new().name("stacks".to_owned()).spawn(move || jobs.iter().for_each(|job| job()))?;
+    Ok((sender, thread))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::Receiver;
+
+    const LIAR: u32 = 4_000_000_000;
+    /// For what answers.
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A read that hangs until the sender is dropped.
+    fn hang(reader: &mut Reader, user: u32) -> (Sender<()>, Result<(), String>) {
+        let (release, gate): (_, Receiver<()>) = channel();
+        let held = move || gate.iter().for_each(drop);
+        (release, reader.read(Some(user), Duration::from_millis(1), held))
+    }
+
+    #[test]
+    fn a_read_that_hangs_holds_up_its_user_and_nobody_else() {
+        let mut reader = Reader::default();
+        let (release, result) = hang(&mut reader, LIAR);
+        assert_eq!(result, Err("the process did not answer within 1 ms".to_owned()));
+        assert_eq!(reader.read(Some(LIAR + 1), LONG, || 5), Ok(5));
+        let waits = reader.read(Some(LIAR), LONG, || -> u32 { panic!("it is not tried") });
+        assert_eq!(waits, Err("a process of this user does not answer".to_owned()));
+        drop(release);
+        while !reader.hanging.iter().all(|(_, thread)| thread.is_finished()) {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.read(Some(LIAR), LONG, || 6), Ok(6), "it has ended");
+        assert!(reader.hanging.is_empty());
+    }
+
+    #[test]
+    fn reads_that_hang_are_a_few_and_who_is_trusted_has_a_place() {
+        let mut reader = Reader::default();
+        let hanging: Vec<_> = (0..100).map(|number| hang(&mut reader, LIAR + number)).collect();
+        assert_eq!(reader.hanging.len(), HANGING_MAX);
+        assert_eq!(hanging[99].1, Err("16 other processes do not answer".to_owned()));
+        assert_eq!(reader.read(Some(0), LONG, || 5), Ok(5));
+    }
+}
