@@ -7,6 +7,7 @@
 
 mod classes;
 mod counts;
+mod numbers;
 mod thread;
 mod threads;
 mod users;

@@ -11,6 +11,8 @@ use std::fs;
 #[derive(Clone, Debug)]
 pub(super) struct SpanThread {
     pub(super) tid: Tid,
+    /// The kernel's number here is known; else `tid` is that in its container.
+    pub(super) is_known_here: bool,
     pub(super) pid: Pid,
     pub(super) comm: Comm,
     pub(super) prio: Priority,
@@ -25,16 +27,13 @@ pub(super) struct SpanThread {
 }
 
 impl SpanThread {
-    /// As it is when its first event is seen; what can no longer be read is taken from its ring, and as most threads have it.
-    pub(super) fn new(ring: &RingInfo, target: &SpanTarget) -> SpanThread {
-        let pid = ring.host_pid.unwrap_or(ring.pid);
-        let tid = match ring.host_pid {
-            Some(_) => tid_here(pid, ring.tid).unwrap_or(ring.tid),
-            None => ring.tid,
-        };
+    /// As it is when its first event is seen; what can no longer be read is taken from its ring, and as most threads have it. `here`: its number here,
+    /// if that is known.
+    pub(super) fn new(ring: &RingInfo, here: Option<u32>, target: &SpanTarget) -> SpanThread {
         let mut thread = SpanThread {
-            tid: Tid(tid),
-            pid: Pid(pid),
+            tid: Tid(ring.tid),
+            is_known_here: false,
+            pid: Pid(ring.host_pid.unwrap_or(ring.pid)),
             comm: Comm::from_bytes(ring.comm.as_bytes()),
             prio: Priority(120),
             is_target: false,
@@ -45,15 +44,25 @@ impl SpanThread {
             worst_ns: 0,
             sum_ns: 0,
         };
-        thread.refresh();
-        thread.is_target = target.pid.is_none_or(|wanted| wanted == pid)
-            && target.tid.is_none_or(|wanted| wanted == tid)
-            && target.name.as_ref().is_none_or(|name| name.matches(thread.comm.as_bytes()));
+        thread.place(here, target);
         thread
+    }
+
+    /// Its number here, now or later.
+    pub(super) fn place(&mut self, here: Option<u32>, target: &SpanTarget) {
+        (self.tid, self.is_known_here) = (here.map_or(self.tid, Tid), here.is_some());
+        self.refresh();
+        self.is_target = target.pid.is_none_or(|wanted| wanted == self.pid.0)
+            && target.tid.is_none_or(|wanted| self.is_known_here && wanted == self.tid.0)
+            && target.name.as_ref().is_none_or(|name| name.matches(self.comm.as_bytes()));
     }
 
     /// Its name and priority now, if it is there.
     pub(super) fn refresh(&mut self) {
+        // Another thread may have that number.
+        if !self.is_known_here {
+            return;
+        }
         let place = format!("/proc/{}/task/{}", self.pid, self.tid);
         if let Ok(comm) = fs::read(format!("{place}/comm")) {
             self.comm = Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm));
@@ -92,19 +101,6 @@ fn priority(stat: &str) -> Option<Priority> {
     Some(Priority(shown.checked_add(100)?))
 }
 
-/// The number here of a thread that has another one in its container.
-fn tid_here(pid: u32, tid: u32) -> Option<u32> {
-    let has_it = |text: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        line.and_then(|numbers| numbers.split_whitespace().next_back()?.parse().ok()) == Some(tid)
-    };
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-    let found = tasks
-        .map(|task| task.path())
-        .find(|path| fs::read_to_string(path.join("status")).is_ok_and(|text| has_it(&text)));
-    found?.file_name()?.to_str()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,12 +113,5 @@ mod tests {
         assert_eq!(priority(&stat("20")), Some(Priority(120)));
         assert_eq!(priority(&stat("-81")), Some(Priority(19)));
         assert_eq!(priority("7 (a"), None);
-    }
-
-    #[test]
-    fn this_thread_is_read_from_proc() {
-        let tid = nix::unistd::gettid().as_raw().unsigned_abs();
-        assert_eq!(tid_here(std::process::id(), tid), Some(tid));
-        assert_eq!(tid_here(std::process::id(), u32::MAX), None);
     }
 }

@@ -5,6 +5,7 @@
 //! A watch may go on for weeks beside programs that make threads and processes all the time.
 
 use super::SpanTarget;
+use super::numbers::ThreadNumbers;
 use super::thread::SpanThread;
 use rtscope_analyze::summary::SpanThreadSummary;
 use rtscope_event::{Comm, Pid, Tid};
@@ -37,6 +38,7 @@ struct Known {
 pub(super) struct SpanThreads {
     known: HashMap<ThreadNumber, Known>,
     numbers: HashMap<ThreadKey, ThreadNumber>,
+    here: ThreadNumbers,
     next: u64,
     looks: u64,
     most: usize,
@@ -54,8 +56,8 @@ impl Default for SpanThreads {
 
 impl SpanThreads {
     fn of_most(most: usize) -> SpanThreads {
-        let (known, numbers) = (HashMap::new(), HashMap::new());
-        SpanThreads { known, numbers, next: 0, looks: 0, most, full: 2 * most, forgotten: None }
+        let (known, numbers, here) = (HashMap::new(), HashMap::new(), ThreadNumbers::default());
+        SpanThreads { known, numbers, here, next: 0, looks: 0, most, full: 2 * most, forgotten: None }
     }
 
     /// The number of the thread that has this ring.
@@ -64,14 +66,20 @@ impl SpanThreads {
         let used = self.looks;
         if let Some(number) = self.numbers.get(&key) {
             if let Some(known) = self.known.get_mut(number) {
-                known.used = used;
+                let is_first = std::mem::replace(&mut known.used, used) != used;
+                if is_first && !known.thread.is_known_here {
+                    if let Some(tid) = self.here.here(ring, account) {
+                        known.thread.place(Some(tid), target);
+                    }
+                }
             }
             return *number;
         }
         let number = ThreadNumber(self.next);
         self.next += 1;
         self.numbers.insert(key, number);
-        self.known.insert(number, Known { thread: SpanThread::new(ring, target), key, account, used });
+        let thread = SpanThread::new(ring, self.here.here(ring, account), target);
+        self.known.insert(number, Known { thread, key, account, used });
         number
     }
 
@@ -157,8 +165,10 @@ impl IndexMut<ThreadNumber> for SpanThreads {
 
 #[cfg(test)]
 mod tests {
+    use super::super::numbers::tests::{Fake, there};
     use super::super::tests::ring;
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn of_too_many_threads_those_that_wrote_nothing_for_longest_are_one_entry() {
@@ -182,6 +192,24 @@ mod tests {
         assert!(others.intervals > 85 && others.comm == Comm::from("others"));
         // One that comes again is a thread like any other.
         assert!(threads.number(&ring(3, "short"), 0, &target) > waits);
+    }
+
+    #[test]
+    fn a_thread_whose_number_here_is_not_known_is_a_target_from_when_it_is() {
+        let fake = Fake::new(&[1]);
+        let mut threads = SpanThreads { here: fake.numbers(), ..SpanThreads::default() };
+        let target = SpanTarget { tid: Some(1002), ..SpanTarget::default() };
+        let first = threads.number(&there(7, 1), 1000, &target);
+        assert_eq!((threads[first].tid, threads[first].is_target), (Tid(1001), false));
+        let mut look = |rest| {
+            fake.with(|slow| slow.passed += rest);
+            let new = threads.number(&there(7, 2), 1000, &target);
+            threads.look_is_over([].into_iter());
+            (threads[new].tid, threads[new].is_known_here, threads[new].is_target)
+        };
+        assert_eq!(look(Duration::ZERO), (Tid(2), false, false), "its process was read just now");
+        fake.with(|slow| slow.threads.push(2));
+        assert_eq!(look(Duration::from_secs(1)), (Tid(1002), true, true));
     }
 
     #[test]
