@@ -18,6 +18,7 @@ pub mod inventory;
 pub mod itm;
 mod lost;
 pub mod perfdata;
+pub mod place;
 pub mod pmu;
 pub mod program;
 pub mod pt;

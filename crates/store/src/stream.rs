@@ -419,7 +419,9 @@ impl<'a> PageEvents<'a> {
         const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
         let id = record.first_chunk().map_or(0, |bytes| u16::from_ne_bytes(*bytes));
         let pid = record.get(4..8).and_then(<[u8]>::first_chunk).map(|bytes| u32::from_ne_bytes(*bytes));
-        let in_interrupt = record.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0);
+        // The kernel sets all bits of both where it does not say, in uprobes. They are never in an interrupt.
+        let said = record.get(2..4).filter(|said| *said != [0xff, 0xff]);
+        let in_interrupt = said.is_some_and(|said| said[0] & IN_INTERRUPT != 0);
         let by_own = !in_interrupt && pid.is_some_and(|pid| self.own.contains(&pid));
         by_own && table.encodings[usize::from(id)].as_ref().is_some_and(|known| !known.is_switch())
     }

@@ -5,8 +5,8 @@ use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_session::record::{
-    self, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, ProcessChoice, ProgramsSettings,
-    RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, patterns_of,
+    self, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, PlaceWords, ProcessChoice,
+    ProgramsSettings, RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, patterns_of,
 };
 use rtscope_session::units::{Bytes, DiskBytes, DurationNs, Share};
 use std::ffi::OsString;
@@ -36,6 +36,11 @@ pub const EXAMPLES: &str = help!(
       The same of the kernel, too, on one clock: late/1 has what was before cyclictest stopped.
   rtscope record -k 'sched:*' -u '*' --max-size 2G -o trace/
       For days: the trace takes at most 2 GiB and has the newest events.
+  rtscope record --at 'on_tick' --at 'on_tick+0x2c' -k sched -o trace/ -- ./controller
+      Each time that a thread comes to these places, beside the scheduler: probe:on_tick and
+      probe:on_tick+0x2c.
+  rtscope record --at /lib/x86_64-linux-gnu/libc.so.6:malloc --duration 1s -o trace/
+      Each call of malloc, of all programs.
   rtscope record --while 'offcpu>50ms' --duration 10min -o trace/
       Of each task only what it does after more than 50 ms off a CPU: how it comes to go on.
   rtscope record --recover trace/
@@ -101,6 +106,14 @@ pub struct RecordOptions {
     /// 'PATTERN if CONDITION' takes those events of which it holds ('oms:order_* if price > 100')
     #[arg(short = 'u', long = "user", value_name = "PATTERNS")]
     pub user: Vec<String>,
+    /// An event each time that a thread executes this place in a program or library (default: COMMAND's program): a function's
+    /// symbol and bytes from its begin, or an address as objdump shows it; may be repeated. A uprobe: it costs the thread
+    /// microseconds, in all processes that run the file. The event is probe:FUNCTION+OFFSET. Without -k, no tracepoints
+    #[arg(long, value_name = "[FILE:]FUNCTION[+OFFSET]", conflicts_with_all = ["flight_recorder", "only_while", "recover"])]
+    pub at: Vec<PlaceWords>,
+    /// With --at: the trace unit (pt, etm) whose address comparators are wanted. rtscope sets none yet: it says why, and takes uprobes
+    #[arg(long, value_name = "UNIT", requires = "at")]
+    pub hardware: Option<String>,
     /// With -u: only events up to this level (0 to 7, or emerg, alert, crit, err, warning, notice, info, debug), or in a
     /// range: err..warning
     #[arg(long, value_name = "LEVEL", default_value = "debug", requires = "user")]
@@ -222,7 +235,7 @@ impl RecordOptions {
         let snapshot_on =
             self.snapshot_on.iter().map(|cause| SnapshotCause::parse(cause, !self.user.is_empty()));
         let programs = (!self.user.is_empty()).then(|| self.programs());
-        let kernel = (!self.kernel.is_empty() || programs.is_none()).then(|| self.tracepoints());
+        let kernel = (self.has_tracepoints() || programs.is_none()).then(|| self.tracepoints());
         Ok(RecordSettings {
             kernel,
             programs,
@@ -241,10 +254,16 @@ impl RecordOptions {
         })
     }
 
+    fn has_tracepoints(&self) -> bool {
+        !(self.kernel.is_empty() && self.at.is_empty())
+    }
+
     fn tracepoints(&self) -> KernelSettings {
         KernelSettings {
             patterns: self.kernel.clone(),
             filters: self.filter.clone(),
+            places: self.at.clone(),
+            comparators: self.hardware.clone(),
             tids: self.pid.clone(),
             follow: self.follow,
             only_command: self.only_command,
@@ -278,7 +297,7 @@ impl RecordOptions {
     /// What asks for something of tracepoints where none are recorded: it would be ignored, and a trace of everything would look like
     /// one of what was asked for.
     fn refuse_unused(&self) -> Result<(), Failure> {
-        if self.user.is_empty() || !self.kernel.is_empty() {
+        if self.user.is_empty() || self.has_tracepoints() {
             return Ok(());
         }
         let given = [

@@ -55,6 +55,30 @@ pub enum TracefsError {
         /// What was asked for.
         kib_per_cpu: u64,
     },
+    /// The kernel can set no breakpoints in programs.
+    #[error(
+        "this kernel has no uprobe_events in its trace file system; a place in a program needs a kernel with CONFIG_UPROBE_EVENTS"
+    )]
+    NoUprobes,
+    /// Places in programs are root's.
+    #[error("no permission to define places in programs ({}); run as root", path.display())]
+    NotYours {
+        /// The list of them.
+        path: PathBuf,
+    },
+    /// The kernel does not take a place in a program.
+    #[error("the kernel takes no uprobe at {place}: {why}")]
+    Uprobe {
+        /// What people call it.
+        place: String,
+        /// What the kernel said.
+        why: String,
+    },
+    /// Another program records them.
+    #[error(
+        "the uprobes of the group {0} are in use by another program and stay; the next recording removes them"
+    )]
+    UprobesInUse(String),
     /// Somebody has a file of the instance open, so that it cannot be removed.
     #[error("the trace instance {} is in use by another program and stays, switched off; remove it later: rmdir {}", .0.display(), .0.display())]
     Busy(PathBuf),
@@ -93,6 +117,8 @@ impl TracefsError {
             self,
             TracefsError::NotMounted
                 | TracefsError::NotInKernel
+                | TracefsError::NoUprobes
+                | TracefsError::NotYours { .. }
                 | TracefsError::Permission { .. }
                 | TracefsError::NoMonotonicClock
         )
@@ -101,7 +127,13 @@ impl TracefsError {
     /// The user asked for something that does not exist or cannot be used.
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        matches!(self, TracefsError::NoEvent(_) | TracefsError::Filter { .. } | TracefsError::Memory { .. })
+        matches!(
+            self,
+            TracefsError::NoEvent(_)
+                | TracefsError::Filter { .. }
+                | TracefsError::Memory { .. }
+                | TracefsError::Uprobe { .. }
+        )
     }
 
     pub(super) fn reading(doing: &str, path: &Path, error: io::Error) -> TracefsError {

@@ -7,6 +7,7 @@ use super::mount::{EventName, Tracefs, read_file, write_file};
 use super::reader::RawReader;
 use super::stats::CpuStats;
 use super::sweep;
+use super::uprobes::{self, UprobePlace};
 use rtscope_ftrace::page::PageLayout;
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -64,6 +65,8 @@ pub struct Instance {
     /// after SIGKILL is a directory that costs no memory.
     free: Option<File>,
     layout: PageLayout,
+    /// Uprobes were defined for it.
+    has_uprobes: bool,
 }
 
 impl Instance {
@@ -84,8 +87,14 @@ impl Instance {
         // Nobody else can have it: the name is ours. Without lock a sweep in another PID namespace could remove it.
         let _ = sweep::try_lock(&switch);
         let layout = PageLayout::of_64_bit(4096);
-        let mut instance =
-            Instance { tracefs: tracefs.clone(), path, switch: Some(switch), free: None, layout };
+        let mut instance = Instance {
+            tracefs: tracefs.clone(),
+            path,
+            switch: Some(switch),
+            free: None,
+            layout,
+            has_uprobes: false,
+        };
         instance.stop()?;
         instance.configure(config)?;
         Ok(instance)
@@ -197,6 +206,21 @@ impl Instance {
         enable::enable(&self.path, &self.tracefs.events()?, events)
     }
 
+    /// Makes events of places in the code of programs, which go with the instance; gives their names, in order. The kernel finds out when they
+    /// are [enabled](Instance::enable) whether it can have a breakpoint there.
+    ///
+    /// # Errors
+    /// [`TracefsError::NoUprobes`], [`TracefsError::NotYours`], [`TracefsError::Uprobe`] with the kernel's message.
+    pub fn define_uprobes(&mut self, places: &[UprobePlace]) -> Result<Vec<EventName>, TracefsError> {
+        self.has_uprobes = true;
+        uprobes::define(&self.tracefs, &self.group(), places)
+    }
+
+    /// Of its uprobes.
+    fn group(&self) -> String {
+        uprobes::group_of(&self.path.file_name().unwrap_or_default().to_string_lossy())
+    }
+
     /// The tracepoints that are on.
     ///
     /// # Errors
@@ -246,7 +270,7 @@ impl Instance {
             }
             Err(TracefsError::Io { error, .. }) if error.kind() == io::ErrorKind::InvalidInput => {
                 let log = self.read("error_log").unwrap_or_default();
-                Err(refused(&filter_message(&log).unwrap_or_else(|| error.to_string())))
+                Err(refused(&last_message(&log).unwrap_or_else(|| error.to_string())))
             }
             other => other,
         }
@@ -342,8 +366,14 @@ impl Instance {
         self.free = None;
         self.switch = None;
         let removed = self.remove_directory();
+        // After what uses them.
+        let group = self.group();
+        let probes = match self.has_uprobes {
+            true => uprobes::remove(&self.tracefs, |other| other == group).map(drop),
+            false => Ok(()),
+        };
         sweep::one_less();
-        removed.and(off)
+        removed.and(probes).and(off)
     }
 
     fn remove_directory(&self) -> Result<(), TracefsError> {
@@ -420,7 +450,7 @@ fn cpu_mask(cpus: &[u32]) -> String {
 }
 
 /// The last message of `error_log`, as one sentence: what is wrong, and where in the expression.
-fn filter_message(log: &str) -> Option<String> {
+pub(super) fn last_message(log: &str) -> Option<String> {
     let last = &log[log.rfind("error: ")? + "error: ".len()..];
     let mut lines = last.lines();
     let what = lines.next()?.trim();
@@ -450,9 +480,9 @@ mod tests {
         let log = "[  1.0] event filter parse error: error: Old\n  Command: x\n           ^\n\
                    [  178.1] event filter parse error: error: Field not found\n  Command: a == 1 && foo == 1\n                     ^\n";
         assert_eq!(
-            filter_message(log).as_deref(),
+            last_message(log).as_deref(),
             Some("Field not found, near 'foo == 1' in 'a == 1 && foo == 1'")
         );
-        assert_eq!(filter_message(""), None);
+        assert_eq!(last_message(""), None);
     }
 }

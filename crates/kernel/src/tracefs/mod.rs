@@ -7,7 +7,7 @@
 //!
 //! An [`Instance`] has its own buffers, clock, events and filters, so nobody else's tracing is touched. Unlike eBPF programs
 //! it does not go with the process: it is removed when dropped, and one that was left by a killed process is removed by the
-//! next run ([`Tracefs::sweep`]).
+//! next run ([`Tracefs::sweep`]). The same holds for the uprobes of an instance ([`Instance::define_uprobes`]).
 
 mod enable;
 mod error;
@@ -17,6 +17,7 @@ mod mount;
 mod reader;
 mod stats;
 mod sweep;
+mod uprobes;
 
 pub use enable::EnableFailure;
 pub use error::TracefsError;
@@ -26,3 +27,4 @@ pub use mount::{EventName, Tracefs};
 pub use reader::RawReader;
 pub use stats::CpuStats;
 pub use sweep::has_instances;
+pub use uprobes::UprobePlace;

@@ -9,6 +9,7 @@
 
 use super::error::TracefsError;
 use super::mount::Tracefs;
+use super::uprobes;
 use crate::tasks::task_life;
 use rtscope_event::Tid;
 use std::fs::{self, File};
@@ -54,7 +55,7 @@ fn start_time(pid: u32) -> Option<u64> {
 }
 
 /// Process number and start time of an instance's owner.
-fn owner(name: &str) -> Option<(u32, u64)> {
+pub(super) fn owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     let owner = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let number = parts.next()?.parse::<u32>().is_ok();
@@ -83,7 +84,8 @@ fn is_left_over(path: &Path, name: &str) -> bool {
 }
 
 impl Tracefs {
-    /// Removes instances of rtscope whose process is gone, and says which. The kernel switches their events off with them.
+    /// Removes instances of rtscope whose process is gone, and says which. The kernel switches their events off with them. The same for
+    /// uprobes whose instance is gone.
     ///
     /// # Errors
     /// [`TracefsError`] when there is one that cannot be removed.
@@ -96,7 +98,17 @@ impl Tracefs {
                 removed.push(name);
             }
         }
+        // After the instances, which use them.
+        removed.extend(uprobes::remove(self, |group| self.is_left_over_group(group))?);
         Ok(removed)
+    }
+
+    /// Whether a group of uprobes has no owner: neither its instance, nor a process that has yet to remove it.
+    fn is_left_over_group(&self, group: &str) -> bool {
+        let Some(instance) = uprobes::instance_of(group) else { return false };
+        let Some((pid, started)) = owner(&instance) else { return false };
+        let is_alive = pid != std::process::id() && start_time(pid) == Some(started);
+        !is_alive && !self.instances().join(instance).exists()
     }
 }
 

@@ -14,6 +14,7 @@ mod flight;
 mod live;
 mod lost;
 mod pace;
+mod places;
 pub mod plan;
 mod priorities;
 mod programs;
@@ -27,6 +28,7 @@ mod words;
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use lost::{LostEvents, losses_by_user};
+pub use places::PlaceWords;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
@@ -163,7 +165,14 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     let targets = Targets::new(settings);
     let tracefs = Tracefs::find();
     let tracefs = tracefs.as_ref().ok();
-    let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
+    let plan = |kernel: &KernelSettings| {
+        let places = places::find(&kernel.places, settings.command.first(), observer)?;
+        if !places.is_empty() {
+            observer.note(&places::note(places.len(), kernel.comparators.as_deref()));
+        }
+        Plan::new(kernel, tracefs)?.with_places(places, tracefs)
+    };
+    let plan = settings.kernel.as_ref().map(plan).transpose()?;
     let mut child = held(settings, &mut placement, observer)?;
     settings.absent().for_each(|tid| {
         observer.note(&format!(
@@ -320,7 +329,7 @@ impl RunningRecorders {
     fn start<'a>(&self, settings: &'a RecordSettings, plan: Option<&'a Plan>) -> RecordStart<'a> {
         let kernel = self.kernel.as_ref().zip(plan).map(|(recording, plan)| KernelStart {
             by_ebpf: plan.built_in.len() + plan.calls.len(),
-            by_ftrace: plan.ftrace.len(),
+            by_ftrace: plan.ftrace.len() + plan.places.len(),
             cpus: recording.cpus(),
             without_ebpf: plan.without_ebpf.as_deref().filter(|_| plan.built_in.is_empty()),
             leaves_itself_out: recording.leaves_itself_out(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the settings to which recorder takes which tracepoint. Everything that can be refused is refused here.
 
+use super::places::RecordedPlace;
 use super::priorities;
 use super::settings::KernelSettings;
 use super::words::OnlyWhile;
@@ -68,6 +69,8 @@ pub struct Plan {
     pub calls: Vec<Call>,
     /// By ftrace.
     pub ftrace: Vec<EventName>,
+    /// Places in programs, by ftrace.
+    pub places: Vec<RecordedPlace>,
     /// Expressions for events of ftrace.
     pub filters: Vec<Filter>,
     /// Texts of system calls' arguments, read by eBPF.
@@ -94,6 +97,10 @@ pub(crate) fn all_match(patterns: &Patterns, there: &[EventName]) -> Result<(), 
 impl Plan {
     /// Decides. `tracefs`: what the kernel has; `None` when that cannot be read, which leaves eBPF's own set.
     pub fn new(settings: &KernelSettings, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
+        if settings.patterns.is_empty() && !settings.places.is_empty() {
+            let filters = parse_filters(settings, &[])?;
+            return Ok(Plan { filters, without_ebpf: why_not_ebpf(settings), ..Plan::default() });
+        }
         let asked = if settings.patterns.is_empty() { built_in_events() } else { settings.patterns.clone() };
         let patterns = Patterns::parse_all(&asked).map_err(|error| Failure::Usage(error.to_string()))?;
         let there = available(tracefs)?;
@@ -129,6 +136,23 @@ impl Plan {
         plan.check_while(settings)?;
         plan.choose_paths(settings, tracefs)?;
         Ok(plan)
+    }
+
+    /// The same with places in programs.
+    pub fn with_places(self, places: Vec<RecordedPlace>, tracefs: Option<&Tracefs>) -> Result<Plan, Failure> {
+        match (places.is_empty(), tracefs) {
+            (false, None) => Err(Failure::Missing(
+                "--at needs ftrace, and tracefs is not mounted or not yours to read: run this as root; \
+                 mount -t tracefs nodev /sys/kernel/tracing"
+                    .to_owned(),
+            )),
+            _ => Ok(Plan { places, ..self }),
+        }
+    }
+
+    /// Whether ftrace records something.
+    pub fn uses_ftrace(&self) -> bool {
+        !(self.ftrace.is_empty() && self.places.is_empty())
     }
 
     /// The program that records this event, if eBPF does.
@@ -185,7 +209,7 @@ impl Plan {
     /// What the kernel is to test: --filter, and --comm for all. By subsystem where all its events have the same
     /// expression, since each setting takes the kernel milliseconds.
     pub fn expressions(&self, settings: &KernelSettings) -> Vec<(Scope<'_>, String)> {
-        let comm = settings.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""));
+        let comm = named_tasks(settings);
         let own = |event: &EventName| self.filters.iter().find(|filter| filter.event == *event);
         let expression = |event: &EventName| match (own(event), &comm) {
             (Some(own), Some(comm)) => Some(format!("({}) && {comm}", own.expression)),
@@ -290,6 +314,8 @@ fn available(tracefs: Option<&Tracefs>) -> Result<Vec<EventName>, Failure> {
             .events()
             .map_err(Failure::from)?
             .iter()
+            // Of a recording, with which they go.
+            .filter(|event| !event.is_own_uprobe())
             .map(|event| name(&event.system, &event.name))
             .collect(),
         None => {
@@ -318,6 +344,11 @@ fn why_not_ebpf(settings: &KernelSettings) -> Option<String> {
     } else {
         caps::stream_missing().map(|missing| missing.sentence())
     }
+}
+
+/// The kernel's expression for --comm.
+pub fn named_tasks(settings: &KernelSettings) -> Option<String> {
+    settings.comm.as_ref().map(|comm| format!("COMM ~ \"{comm}\""))
 }
 
 /// `EVENT: EXPR`, for each event that EVENT matches.

@@ -6,7 +6,8 @@
 
 use super::drain::{Bank, Drain, Lane, Pages};
 use super::live::{LaneProgress, LiveConverter, LiveSource, SpoolLimit};
-use super::plan::{Call, Plan, Scope};
+use super::places::RecordedPlace;
+use super::plan::{Call, Plan, Scope, named_tasks};
 use super::ring::DiskLimit;
 use super::settings::KernelSettings;
 use super::words::OnlyWhile;
@@ -18,7 +19,9 @@ use rtscope_cpus::Cpus;
 use rtscope_ctf::RingTrace;
 use rtscope_event::{CpuId, LossCause, MonotonicNs, Tracker, counted};
 use rtscope_flight::{TrackerStats, monotonic_now};
-use rtscope_kernel::tracefs::{EventName, Instance, InstanceConfig, RawReader, Tracefs};
+use rtscope_kernel::tracefs::{
+    EnableFailure, EventName, Instance, InstanceConfig, RawReader, Tracefs, UprobePlace,
+};
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, Follows, Memory, PROGRAMS, ProgramSpec, RecorderConfig, SYSCALLS, StreamConfig,
     Target, TrackerConfig, caps, interrupts, stream_programs, tracker_programs,
@@ -88,9 +91,11 @@ impl Recording {
     /// Sets everything up and switches it on.
     pub fn start(setup: &Setup<'_>, fifo: Option<u8>, target: &Path) -> Result<Recording, Failure> {
         let Setup { settings, plan, tracefs, limit, .. } = *setup;
-        let instance = match tracefs.filter(|_| !plan.ftrace.is_empty()) {
-            Some(tracefs) => Some(set_up_ftrace(setup, tracefs)?),
-            None => None,
+        let (instance, uprobes) = match tracefs.filter(|_| plan.uses_ftrace()) {
+            Some(tracefs) => {
+                set_up_ftrace(setup, tracefs).map(|(instance, uprobes)| (Some(instance), uprobes))?
+            }
+            None => (None, Vec::new()),
         };
         let config = ebpf_config(settings, plan)?;
         let mut ebpf = match config.as_ref().map(|config| set_up_ebpf(config, plan)) {
@@ -111,6 +116,9 @@ impl Recording {
         let started = monotonic_now();
         let mut description =
             describe(settings, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+        if let (Some(tracefs), Some(ftrace)) = (tracefs, &mut description.ftrace) {
+            ftrace.formats.extend(place_formats(tracefs, plan, &uprobes)?);
+        }
         description.is_ring = limit.is_some();
         let spool = SpoolWriter::create(target, &description)?;
         let ring = limit.map(|limit| begin_ring(&spool, limit)).transpose();
@@ -307,7 +315,8 @@ fn ftrace_losses(instance: &Instance) -> Result<Vec<EndLoss>, Failure> {
     Ok(losses)
 }
 
-fn set_up_ftrace(setup: &Setup<'_>, tracefs: &Tracefs) -> Result<Instance, Failure> {
+/// The instance, and the kernel's names of the plan's places.
+fn set_up_ftrace(setup: &Setup<'_>, tracefs: &Tracefs) -> Result<(Instance, Vec<EventName>), Failure> {
     let Setup { settings, plan, child, observer, .. } = *setup;
     let mut tids = settings.tids.clone();
     if settings.only_command {
@@ -322,23 +331,63 @@ fn set_up_ftrace(setup: &Setup<'_>, tracefs: &Tracefs) -> Result<Instance, Failu
     };
     // What killed runs left behind would go on costing.
     tracefs.sweep()?;
-    let instance = Instance::create(tracefs, &config)?;
+    let mut instance = Instance::create(tracefs, &config)?;
     for (scope, expression) in plan.expressions(settings) {
         match scope {
             Scope::Event(event) => instance.set_filter(event, &expression)?,
             Scope::System(system) => instance.set_system_filter(system, &expression)?,
         }
     }
-    let refused = instance.enable(&plan.ftrace)?;
+    let uprobes = define_places(&mut instance, setup)?;
+    let refused = instance.enable(&[plan.ftrace.as_slice(), &uprobes].concat())?;
+    let reason = |error: &Option<std::io::Error>| {
+        error.as_ref().map_or("the kernel gives no reason".to_string(), ToString::to_string)
+    };
+    let places = || refused.iter().filter_map(|refused| Some((refused, place_of(refused, &uprobes, plan)?)));
+    if let Some((refused, place)) = places().next() {
+        return Err(Failure::Failed(format!(
+            "{place}: the kernel can set no uprobe there: {}",
+            reason(&refused.error)
+        )));
+    }
     if let Some(first) = refused.first() {
         observer.note(&format!(
             "{} cannot be enabled; the first is {} ({})",
             counted(refused.len(), "tracepoint", "tracepoints"),
             first.event,
-            first.error.as_ref().map_or("the kernel gives no reason".to_string(), ToString::to_string)
+            reason(&first.error)
         ));
     }
-    Ok(instance)
+    Ok((instance, uprobes))
+}
+
+/// Makes events of the plan's places, of the tasks that are asked for.
+fn define_places(instance: &mut Instance, setup: &Setup<'_>) -> Result<Vec<EventName>, Failure> {
+    if setup.plan.places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places: Vec<UprobePlace> = setup.plan.places.iter().map(|place| place.uprobe.clone()).collect();
+    let uprobes = instance.define_uprobes(&places)?;
+    if let (Some(expression), Some(first)) = (named_tasks(setup.settings), uprobes.first()) {
+        instance.set_system_filter(&first.system, &expression)?;
+    }
+    Ok(uprobes)
+}
+
+/// The place whose event this is.
+fn place_of<'p>(refused: &EnableFailure, uprobes: &[EventName], plan: &'p Plan) -> Option<&'p str> {
+    let at = uprobes.iter().position(|uprobe| *uprobe == refused.event)?;
+    plan.places.get(at).map(|place| place.event.as_str())
+}
+
+/// The kernel's descriptions of places, with the names that they have in the trace.
+fn place_formats(tracefs: &Tracefs, plan: &Plan, uprobes: &[EventName]) -> Result<Vec<FormatText>, Failure> {
+    let format = |(uprobe, place): (&EventName, &RecordedPlace)| {
+        let format = format_text(tracefs, uprobe)?;
+        let (own, given) = (format!("name: {}\n", uprobe.name), format!("name: {}\n", place.event));
+        Ok(FormatText { system: "probe".to_owned(), text: format.text.replacen(&own, &given, 1) })
+    };
+    uprobes.iter().zip(&plan.places).map(format).collect()
 }
 
 /// `0,2-3`.

@@ -2,6 +2,7 @@
 //! What is to be recorded, as plain values: a command line, a configuration or a program fills them in.
 
 pub use super::choice::ProcessChoice;
+use super::places::PlaceWords;
 use super::words::{LevelRange, OnlyWhile};
 use crate::command::CommandOutput;
 use std::collections::BTreeSet;
@@ -101,6 +102,10 @@ pub struct KernelSettings {
     pub patterns: Vec<String>,
     /// `EVENT: EXPRESSION`, tested by the kernel.
     pub filters: Vec<String>,
+    /// Places in programs, each of which is an event. With some of them and no patterns: nothing else.
+    pub places: Vec<PlaceWords>,
+    /// The trace unit whose address comparators were asked for.
+    pub comparators: Option<String>,
     /// Only of these threads; empty: of all.
     pub tids: Vec<u32>,
     /// Also of the children that these threads make from now on.
@@ -129,6 +134,8 @@ impl Default for KernelSettings {
         KernelSettings {
             patterns: Vec::new(),
             filters: Vec::new(),
+            places: Vec::new(),
+            comparators: None,
             tids: Vec::new(),
             follow: false,
             only_command: false,

@@ -12,5 +12,6 @@ mod live;
 mod lttng;
 mod misses;
 mod oracles;
+mod places;
 mod resolve;
 mod stateful;
