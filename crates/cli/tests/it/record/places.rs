@@ -136,7 +136,9 @@ fn root_each_pass_of_a_place_is_an_event_of_its_thread() {
         for line in own.lines() {
             let (tid, times) = line.split_once(' ').expect("two numbers");
             let of_thread = events.iter().filter(|event| {
-                event["event"] == "probe:hit" && event["tid"].to_string() == tid && event["cpu"].is_u64()
+                event["event"] == "probe:hit"
+                    && event["tid"].as_u64() == tid.parse().ok()
+                    && event["cpu"].is_u64()
             });
             assert_eq!(of_thread.count().to_string(), times, "{how}, thread {tid}: {:?}", events.first());
         }
