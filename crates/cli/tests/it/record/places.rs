@@ -115,7 +115,7 @@ fn refused(arguments: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_each_pass_of_a_place_is_an_event_of_its_thread() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -146,7 +146,7 @@ fn root_each_pass_of_a_place_is_an_event_of_its_thread() {
     }
 }
 
-// NEEDS: one kernel
+// NEEDS: host
 #[test]
 fn root_bpftrace_counts_as_many_passes_of_a_place() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -171,7 +171,7 @@ fn root_bpftrace_counts_as_many_passes_of_a_place() {
     assert_eq!(number_of(&account, "probe:miss"), 0);
 }
 
-// NEEDS: one kernel
+// NEEDS: host
 #[test]
 fn root_places_are_found_whatever_their_files_are_called() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -206,7 +206,7 @@ fn root_places_are_found_whatever_their_files_are_called() {
     }
 }
 
-// NEEDS: one kernel
+// NEEDS: host
 #[test]
 fn root_filters_of_tasks_hold_for_places() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -234,7 +234,7 @@ fn libc() -> Option<String> {
     path.into_iter().find(|path| path.contains("/libc.so"))
 }
 
-// NEEDS: verifier
+// NEEDS: host
 #[test]
 fn root_of_a_library_all_processes_are_recorded_but_rtscope_itself() {
     let Some(_cpus) = Cpus::for_watching() else { return };
@@ -283,7 +283,7 @@ fn root_a_thousand_places_are_recorded_each_once() {
     assert!(!uprobes().contains("/p0_f0 "));
 }
 
-// NEEDS: one kernel
+// NEEDS: host
 #[test]
 fn root_what_is_no_place_is_refused_before_anything_starts() {
     let Some(_cpus) = Cpus::for_watching() else { return };
