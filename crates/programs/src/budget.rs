@@ -64,6 +64,12 @@ pub(crate) const WALKS_USERS_MAX: usize = 64;
 pub(crate) const WALKS_LATE: Duration = Duration::from_secs(3);
 /// Directories of one user, in all containers: each holds a few file descriptors.
 pub(crate) const PLACES_OF_USER: usize = 32;
+/// Users whose places one user has taken: so many are told one by one, besides those who have a name on this machine or are asked for; and so
+/// many are counted.
+pub(crate) const TAKEN_TOLD: usize = 16;
+pub(crate) const TAKEN_COUNTED: usize = 1024;
+/// Users whose taken places, and other directories that cannot be used, are told apart: the others share what one has.
+pub(crate) const TAKERS_MAX: usize = 256;
 /// Walks that hang, of one user and in all: each holds a thread.
 pub(crate) const HANGING_OF_USER: usize = 1;
 pub(crate) const HANGING_MAX: usize = 16;
@@ -98,6 +104,8 @@ pub enum Cause {
     Invalid,
     /// Somebody else has made the directory in which this user's programs leave their files, or it is open to others: they run untraced.
     PlaceTaken,
+    /// This user has made names for the directories of more users than are told one by one.
+    PlacesOfOthers,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
     /// A container was looked at late, or not at all: walks take long.
@@ -129,6 +137,9 @@ impl Cause {
             Cause::Invalid => "its files are not valid",
             Cause::PlaceTaken => {
                 "the place of this user's files is somebody else's, or open to others; its programs run untraced"
+            }
+            Cause::PlacesOfOthers => {
+                "this user has taken the places of more users' files than are told one by one; programs of those users run untraced"
             }
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
             Cause::ContainersLate => {

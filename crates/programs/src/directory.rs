@@ -158,7 +158,7 @@ impl UserDirectory {
     /// # Errors
     /// When it does not exist, or others than that user may access it.
     pub fn open(base: &Path, uid: u32) -> Result<UserDirectory, Error> {
-        let name = format!("{PREFIX}{uid}");
+        let name = UserDirectory::name_of(uid);
         let path = base.join(&name);
         let failed = |what: &'static str| {
             let path = path.clone();
@@ -174,7 +174,7 @@ impl UserDirectory {
             opened => opened.map_err(failed("open"))?,
         };
         let status = fstat(&dir).map_err(failed("look at"))?;
-        if status.st_uid != uid || status.st_mode & 0o077 != 0 {
+        if status.st_uid != uid || !UserDirectory::is_private(&status) {
             return Err(not_ours());
         }
         Ok(UserDirectory {
@@ -194,7 +194,7 @@ impl UserDirectory {
     /// # Errors
     /// As [`UserDirectory::open`].
     pub(crate) fn open_in(container: &Container, uid_there: u32) -> Result<UserDirectory, Error> {
-        let name = format!("{PREFIX}{uid_there}");
+        let name = UserDirectory::name_of(uid_there);
         let path = container.shown.join(&name);
         let failed = |what: &'static str| {
             let path = path.clone();
@@ -204,7 +204,7 @@ impl UserDirectory {
             .map_err(failed("open"))?;
         let status = fstat(&dir).map_err(failed("look at"))?;
         // Its owner may write anything into it, so its programs are reported as the owner's.
-        if status.st_mode & 0o077 != 0 {
+        if !UserDirectory::is_private(&status) {
             return Err(Error::NotOurs(path.display().to_string()));
         }
         let base = container.dir.try_clone().map_err(Error::io("open", &path))?;
@@ -262,6 +262,16 @@ impl UserDirectory {
             was_taken = true;
         }
         made.map(|made| UserDirectory { was_taken, ..made })
+    }
+
+    pub(crate) fn name_of(uid: u32) -> String {
+        format!("{PREFIX}{uid}")
+    }
+
+    /// Whether it is a directory, and nobody's but its owner's.
+    pub(crate) fn is_private(status: &FileStat) -> bool {
+        SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR
+            && status.st_mode & 0o077 == 0
     }
 
     /// The user of a directory with this name, if this process may read it: all for root, otherwise only its own user.

@@ -38,6 +38,8 @@ pub struct Settings {
     pub flight: bool,
     /// Programs that allow it wait for space.
     pub blocking: bool,
+    /// The users whose programs are asked for: their directories are looked at first. Those of others are looked at, too.
+    pub uids: Vec<u32>,
 }
 
 impl Settings {

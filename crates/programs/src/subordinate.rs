@@ -4,10 +4,12 @@
 //! Each of them can have a directory of its own, and they are all one person. So what they cost is on that person's account.
 
 use std::fs;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 const RANGES: &str = "/etc/subuid";
 const USERS: &str = "/etc/passwd";
+/// Between looks whether the ranges have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The ranges, as the files of this machine have them. Those that only a directory service knows are not known here.
 #[derive(Debug, Default)]
@@ -16,6 +18,7 @@ pub(crate) struct Subordinates {
     /// Users with a name are nobody's subordinates, whatever the ranges say.
     named: Vec<u32>,
     read: Option<SystemTime>,
+    looked: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +31,29 @@ struct Range {
 impl Subordinates {
     /// The user whose account a user is on.
     pub(crate) fn account_of(&mut self, user: u32) -> u32 {
+        self.update();
+        self.owner(user)
+    }
+
+    /// Whether a user has a name on this machine. One that only a directory service knows has none.
+    pub(crate) fn has_name(&mut self, user: u32) -> bool {
+        self.update();
+        self.named.binary_search(&user).is_ok()
+    }
+
+    fn update(&mut self) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
+            return;
+        }
+        let is_first = self.looked.replace(Instant::now()).is_none();
         let changed = fs::metadata(RANGES).and_then(|file| file.modified()).ok();
-        if changed != self.read {
+        if changed != self.read || is_first {
             let text = |path: &str| {
                 fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
             };
-            *self = Subordinates { read: changed, ..Subordinates::of(&text(RANGES), &text(USERS)) };
+            let looked = self.looked;
+            *self = Subordinates { read: changed, looked, ..Subordinates::of(&text(RANGES), &text(USERS)) };
         }
-        self.owner(user)
     }
 
     fn owner(&self, user: u32) -> u32 {
@@ -65,7 +83,7 @@ impl Subordinates {
         };
         let mut named: Vec<u32> = users.iter().map(|(_, number)| *number).collect();
         named.sort_unstable();
-        Subordinates { ranges: ranges.lines().filter_map(range).collect(), named, read: None }
+        Subordinates { ranges: ranges.lines().filter_map(range).collect(), named, ..Subordinates::default() }
     }
 }
 

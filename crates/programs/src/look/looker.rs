@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that looks: users take turns.
 
+mod find;
+
 use super::base::Base;
 use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
@@ -8,7 +10,7 @@ use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until, Whose};
 use crate::Error;
-use crate::budget::{Account, Cause, NAMES_MAX, PLACES_OF_USER, TURN, rest_after};
+use crate::budget::{Account, Cause, TURN, rest_after};
 use crate::containers::{Census, Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::memory::holes;
@@ -16,6 +18,7 @@ use crate::mounts::descriptor_path;
 use crate::session::{ServedDirectory, SharedSession};
 use crate::shelf::Shelf;
 use crate::subordinate::Subordinates;
+use find::Unusable;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::eventfd::EventFd;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -31,10 +34,6 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 const WALK_AGAIN: Duration = Duration::from_secs(10);
 /// What is due in this time is done at once when something else is: each waking costs more than most looks.
 const SOON_DUE: Duration = Duration::from_millis(10);
-/// Directories of programs in one container.
-const DIRECTORIES_MAX: usize = 16;
-/// Messages about directories that cannot be used.
-const UNUSABLE_MAX: usize = 100;
 
 /// The state of the thread.
 #[derive(Debug)]
@@ -66,6 +65,7 @@ pub(super) struct Looker {
     polled: Option<Instant>,
     looks: Vec<PendingLook>,
     told: BTreeSet<String>,
+    unusable: Unusable,
     /// Only of a recording.
     watch: Option<DirectoryWatch>,
     wake: Arc<EventFd>,
@@ -116,6 +116,7 @@ impl Looker {
             polled: None,
             looks: Vec::new(),
             told: BTreeSet::new(),
+            unusable: Unusable::default(),
             watch: None,
             wake,
             out,
@@ -177,7 +178,7 @@ impl Looker {
                 Ok(Request::Look(number, until)) => {
                     let rounds = self.bases.iter().map(|(base, state)| {
                         // One that is being read may have passed what is new.
-                        (*base, state.rounds + 1 + u64::from(state.reading.is_some()))
+                        (*base, state.rounds + 1 + u64::from(state.is_being_read()))
                     });
                     let rounds = rounds.collect();
                     self.bases.values_mut().for_each(|base| base.next = Instant::now());
@@ -225,116 +226,6 @@ impl Looker {
                 }
             }
         }
-    }
-
-    /// Reads the directories of directories.
-    fn read_bases(&mut self) {
-        let soon = Instant::now() + SOON_DUE;
-        let due: Vec<u64> =
-            self.bases.iter().filter(|(_, base)| base.next <= soon).map(|(number, _)| *number).collect();
-        if due.contains(&0) {
-            self.places.iter_mut().for_each(Place::note_whether_it_is_current);
-        }
-        for number in due {
-            let Some(base) = self.bases.get_mut(&number) else { continue };
-            let mut is_crowded = false;
-            // In this machine's own, whoever makes too many names cannot hide others' directories.
-            let limit = (number != 0).then_some(NAMES_MAX);
-            let users = base.read(limit, &mut is_crowded);
-            if is_crowded {
-                let container = self.containers.all.iter().find(|container| container.number == number);
-                let shown =
-                    container.map(|container| (container.user, container.shown.display().to_string()));
-                if let Some((user, shown)) = shown.filter(|(_, shown)| self.told.insert(shown.clone())) {
-                    self.out.tell(Found::Refusal(user.unwrap_or(0), Cause::TooManyNames, shown));
-                }
-            }
-            users.into_iter().for_each(|uid| self.find_user(number, uid));
-        }
-    }
-
-    /// Opens a user's directory, if it is new.
-    fn find_user(&mut self, base: u64, uid: u32) {
-        let is_known = |places: &[Place], uid: u32| {
-            places
-                .iter()
-                .any(|place| place.container == base && place.is_current && place.directory.uid == uid)
-        };
-        let container = self.containers.all.iter().find(|container| container.number == base);
-        let directory = match (base, container) {
-            (0, _) if is_known(&self.places, uid) => return,
-            (0, _) => UserDirectory::open(&self.base, uid),
-            (_, Some(container)) => {
-                let here = self.places.iter().filter(|place| place.container == base);
-                if here.count() >= DIRECTORIES_MAX {
-                    return;
-                }
-                UserDirectory::open_in(container, uid)
-            }
-            _ => return,
-        };
-        // A user of a container could make any number of directories there: one is used for each owner.
-        let owner = directory.as_ref().map_or(uid, |directory| directory.uid);
-        if is_known(&self.places, owner) {
-            return;
-        }
-        let user = container.and_then(|container| container.user);
-        let added = directory.and_then(|directory| self.add_place(directory, base, user));
-        match added {
-            Ok(()) => {}
-            Err(Error::Busy(pid)) => {
-                // Once, or a user could make any number of them: the number is what he wrote.
-                if self.told.insert(format!("busy {uid}")) {
-                    self.out.tell(Found::Busy(uid, pid));
-                }
-            }
-            Err(Error::Io { source, path, .. }) if crate::is_shortage(&source) => {
-                let account = self.subordinates.account_of(user.unwrap_or(owner));
-                self.shortage(account, path);
-            }
-            Err(error) => {
-                let text = error.to_string();
-                if self.told.len() < UNUSABLE_MAX && self.told.insert(text.clone()) {
-                    if let (0, Error::NotOurs(path)) = (base, error) {
-                        self.out.tell(Found::Refusal(uid, Cause::PlaceTaken, path));
-                    }
-                    self.out.tell(Found::Unusable(text));
-                }
-            }
-        }
-    }
-
-    fn shortage(&mut self, account: u32, path: String) {
-        if self.told.insert(format!("shortage {account}")) {
-            self.out.tell(Found::Refusal(account, Cause::Shortage, path));
-        }
-    }
-
-    fn add_place(
-        &mut self,
-        directory: UserDirectory,
-        container: u64,
-        user: Option<u32>,
-    ) -> Result<(), Error> {
-        let user = self.subordinates.account_of(user.unwrap_or(directory.uid));
-        let of_user = self.places.iter().filter(|place| place.user == user).count();
-        if user != 0 && of_user >= PLACES_OF_USER {
-            let shown = directory.path.display().to_string();
-            if self.told.insert(format!("places {user}")) {
-                self.out.tell(Found::Refusal(user, Cause::TooManyContainers, shown));
-            }
-            return Ok(());
-        }
-        if self.session.is_some() && directory.is_last() {
-            self.shortage(user, directory.path.display().to_string());
-            return Ok(());
-        }
-        let directory = Arc::new(directory);
-        let served = match &self.session {
-            Some(session) => Some(ServedDirectory::new(&directory, session.id, &session.settings)?),
-            None => None,
-        };
-        self.add_served(directory, container, served, Some(user))
     }
 
     fn add_served(

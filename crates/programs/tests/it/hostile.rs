@@ -120,7 +120,8 @@ fn attack(name: &str, prepare: fn(&Attacker), run: fn(&Attacker)) -> Vec<Refusal
     assert!(written.0 > EVENTS, "{name}: more than the ring holds: {written:?}");
     assert_eq!((events.events, written.1), (written.0, 0), "{name}");
     assert!(end < END, "{name}: the end took {end:?}");
-    assert!(refusals.iter().all(|refusal| refusal.user == HOSTILE), "{name}: {refusals:?}");
+    let is_his = |refusal: &Refusal| refusal.user == HOSTILE || refusal.cause == Cause::PlaceTaken;
+    assert!(refusals.iter().all(is_his), "{name}: {refusals:?}");
     refusals
 }
 
@@ -197,6 +198,62 @@ fn root_a_user_with_too_many_names_delays_nobody_and_is_reported() {
             number += 1;
         }
     });
+}
+
+// NEEDS: host
+#[test]
+fn root_names_of_users_that_another_user_makes_up_delay_nobody_and_are_his() {
+    if skip::without_root() {
+        return;
+    }
+    let refusals = attack("names of users", nothing, |attacker| {
+        let first = attacker.base.join("one");
+        File::create(&first).expect("a file of the test");
+        let mut number = 1_000_000;
+        // All of them stay: each round reads them.
+        while attacker.goes_on() && number < 1_500_000 {
+            fs::hard_link(&first, attacker.base.join(format!("rtscope-{number}"))).expect("it is his");
+            number += 1;
+        }
+        while attacker.goes_on() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert_eq!(refused(&refusals, Cause::PlaceTaken), 16, "{refusals:?}");
+    let others = refusals.iter().find(|refusal| refusal.cause == Cause::PlacesOfOthers);
+    assert!(others.is_some_and(|others| others.user == HOSTILE && others.count > 100), "{refusals:?}");
+}
+
+// NEEDS: host
+#[test]
+fn root_names_that_a_user_makes_up_hide_no_user_who_is_asked_for_or_has_a_name() {
+    if skip::without_root() {
+        return;
+    }
+    let above = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+    let take = |user: u32| {
+        let path = above.path().join(format!("rtscope-{user}"));
+        DirBuilder::new().mode(0o700).create(&path).expect("a directory of the test");
+        std::os::unix::fs::chown(&path, Some(HOSTILE), Some(HOSTILE)).expect("root may");
+    };
+    let named = (1..1000)
+        .find(|user| nix::unistd::User::from_uid(Uid::from_raw(*user)).is_ok_and(|user| user.is_some()));
+    let (named, asked) = (named.expect("this machine has users"), HOSTILE + 1);
+    (500_000..500_150).for_each(take);
+    let settings = Settings { uids: vec![asked], ..Settings::default() };
+    let mut programs = Programs::recording(above.path(), settings).expect("nobody else records here");
+    let mut sink = rtscope_programs::collector::DiscardingSink;
+    programs.poll(&mut sink).expect("it looks");
+    // They come when his others are known.
+    assert_eq!(refused(&programs.refusals(), Cause::PlaceTaken), 16);
+    [named, asked].into_iter().for_each(take);
+    programs.poll_now(&mut sink, Duration::from_secs(10)).expect("it looks");
+    let refusals = programs.refusals();
+    for user in [named, asked] {
+        let is_told = |refusal: &Refusal| refusal.user == user && refusal.cause == Cause::PlaceTaken;
+        assert!(refusals.iter().any(is_told), "{user}: {refusals:?}");
+    }
+    assert_eq!(refused(&refusals, Cause::PlacesOfOthers), 150 - 16, "{refusals:?}");
 }
 
 // NEEDS: host

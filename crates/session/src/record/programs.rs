@@ -161,7 +161,8 @@ pub(super) fn settings(
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
-    Ok((Settings { events, ring_bytes, blocking: wanted.blocking, ..Settings::default() }, filter))
+    let (blocking, uids) = (wanted.blocking, wanted.processes.uids.clone());
+    Ok((Settings { events, ring_bytes, blocking, uids, ..Settings::default() }, filter))
 }
 
 /// Whose programs are not recorded, and why.

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Finding users' directories by their names, of which anybody can make any number.
+//!
+//! What a name is costs some microseconds, which are a part of the time for reading names (`base`). Only a directory of the user whose name it has
+//! is opened. Everything else is on the account of whoever made it, in `/dev/shm` its owner: it hides nothing that others have made.
+
+use super::{Looker, SOON_DUE};
+use crate::Error;
+use crate::budget::{Cause, NAMES_MAX, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD, TAKERS_MAX, TURN};
+use crate::directory::UserDirectory;
+use crate::look::Found;
+use crate::look::place::Place;
+use crate::session::ServedDirectory;
+use nix::errno::Errno;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Directories of programs in one container.
+const DIRECTORIES_MAX: usize = 16;
+
+/// What cannot be used, as it was told.
+#[derive(Debug, Default)]
+pub(super) struct Unusable {
+    owners: BTreeMap<u32, OfOwner>,
+    /// Users who are told whoever has taken their place.
+    told: BTreeSet<u32>,
+}
+
+/// What one user has made.
+#[derive(Debug, Default)]
+struct OfOwner {
+    /// Whose places.
+    users: BTreeSet<u32>,
+    texts: BTreeSet<String>,
+}
+
+impl Unusable {
+    fn of(&mut self, owner: u32) -> &mut OfOwner {
+        let is_one = self.owners.contains_key(&owner) || self.owners.len() < TAKERS_MAX;
+        // This number is no user's.
+        self.owners.entry(if is_one { owner } else { u32::MAX }).or_default()
+    }
+
+    /// Notes that `owner` has taken a user's place. Returns what is to be told, and of whom.
+    fn take(&mut self, owner: u32, user: u32, is_always_told: bool) -> Option<(u32, Cause)> {
+        if is_always_told {
+            return self.told.insert(user).then_some((user, Cause::PlaceTaken));
+        }
+        let users = &mut self.of(owner).users;
+        if users.len() >= TAKEN_COUNTED || !users.insert(user) {
+            return None;
+        }
+        Some(if users.len() <= TAKEN_TOLD {
+            (user, Cause::PlaceTaken)
+        } else {
+            (owner, Cause::PlacesOfOthers)
+        })
+    }
+
+    /// Whether a message about something of this owner is new, and not one of too many.
+    fn is_new(&mut self, owner: u32, text: &str) -> bool {
+        let texts = &mut self.of(owner).texts;
+        texts.len() < TAKEN_TOLD && texts.insert(text.to_string())
+    }
+}
+
+impl Looker {
+    /// Reads the directories of directories, of each user one at a time.
+    pub(super) fn read_bases(&mut self) {
+        let soon = Instant::now() + SOON_DUE;
+        let due = self.bases.iter().filter(|(_, base)| base.next <= soon);
+        let mut due: Vec<(Instant, u64)> = due.map(|(number, base)| (base.next, *number)).collect();
+        due.sort_unstable();
+        let mut had_turn = BTreeSet::new();
+        for (_, number) in due {
+            let container = self.containers.all.iter().find(|container| container.number == number);
+            if container.and_then(|container| container.user).is_none_or(|user| had_turn.insert(user)) {
+                self.read_base(number);
+            }
+        }
+    }
+
+    /// Reads a part of one, and looks at what its names are.
+    fn read_base(&mut self, number: u64) {
+        let begun = Instant::now();
+        if number == 0 {
+            self.places.iter_mut().for_each(Place::note_whether_it_is_current);
+            let is_new = self.bases.get(&0).is_some_and(|base| !base.is_being_read());
+            let asked = self.session.as_ref().filter(|_| is_new).map(|session| session.settings.uids.clone());
+            asked.into_iter().flatten().for_each(|uid| self.find_user(0, uid));
+        }
+        // In this machine's own, whoever makes too many names cannot hide others' directories.
+        let limit = (number != 0).then_some(NAMES_MAX);
+        let mut is_over = false;
+        while !is_over && begun.elapsed() < TURN {
+            let Some(base) = self.bases.get_mut(&number) else { return };
+            let part = base.read(limit);
+            is_over = part.is_over;
+            if part.is_crowded {
+                self.tell_crowded(number);
+            }
+            part.users.into_iter().for_each(|uid| self.find_user(number, uid));
+        }
+        if let Some(base) = self.bases.get_mut(&number) {
+            base.rest(begun.elapsed(), is_over);
+        }
+    }
+
+    fn tell_crowded(&mut self, number: u64) {
+        let container = self.containers.all.iter().find(|container| container.number == number);
+        let shown = container.map(|container| (container.user, container.shown.display().to_string()));
+        if let Some((user, shown)) = shown.filter(|(_, shown)| self.told.insert(shown.clone())) {
+            self.out.tell(Found::Refusal(user.unwrap_or(0), Cause::TooManyNames, shown));
+        }
+    }
+
+    /// Opens a user's directory, if it is new, and his.
+    pub(super) fn find_user(&mut self, base: u64, uid: u32) {
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let is_full = match container {
+            None => base != 0 || self.has_place(0, uid),
+            Some(_) => self.places.iter().filter(|place| place.container == base).count() >= DIRECTORIES_MAX,
+        };
+        let Some(state) = self.bases.get_mut(&base).filter(|_| !is_full) else { return };
+        let (owner, is_private) = match state.status(&UserDirectory::name_of(uid)) {
+            Ok(status) => (status.st_uid, UserDirectory::is_private(&status)),
+            Err(Errno::ENOENT) => return,
+            // Something is mounted there: by a program of root's, whoever asked for it.
+            Err(Errno::EXDEV) => (0, false),
+            // To open it fails as well, and says why.
+            Err(_) => (uid, true),
+        };
+        let above = container.map_or(&self.base, |container| &container.shown);
+        let path = above.join(UserDirectory::name_of(uid));
+        let user = container.and_then(|container| container.user);
+        let account = self.subordinates.account_of(user.unwrap_or(owner));
+        if !is_private || base == 0 && owner != uid {
+            self.refuse(base, uid, account, path);
+        // A user of a container could make any number of directories there: one is used for each owner.
+        } else if !self.has_place(base, owner) && !self.has_too_many(account, &path) {
+            let container = self.containers.all.iter().find(|container| container.number == base);
+            let directory = match container {
+                None => UserDirectory::open(&self.base, uid),
+                Some(container) => UserDirectory::open_in(container, uid),
+            };
+            if let Err(error) = directory.and_then(|directory| self.add_place(directory, base, account)) {
+                self.tell_failure(base, (uid, account), error);
+            }
+        }
+    }
+
+    fn has_place(&self, base: u64, uid: u32) -> bool {
+        let is_it = |place: &Place| place.directory.uid == uid && place.container == base && place.is_current;
+        self.places.iter().any(is_it)
+    }
+
+    fn has_too_many(&mut self, account: u32, path: &Path) -> bool {
+        let of_user = self.places.iter().filter(|place| place.user == account).count();
+        let has_too_many = account != 0 && of_user >= PLACES_OF_USER;
+        if has_too_many && self.told.insert(format!("places {account}")) {
+            self.out.tell(Found::Refusal(account, Cause::TooManyContainers, path.display().to_string()));
+        }
+        has_too_many
+    }
+
+    /// A name of a user's directory is something else.
+    fn refuse(&mut self, base: u64, uid: u32, account: u32, path: PathBuf) {
+        let path = path.display().to_string();
+        let text = Error::NotOurs(path.clone()).to_string();
+        if base != 0 {
+            if self.unusable.is_new(account, &text) {
+                self.out.tell(Found::Unusable(text));
+            }
+            return;
+        }
+        let is_asked = self.session.as_ref().is_some_and(|session| session.settings.uids.contains(&uid));
+        let is_always_told = is_asked || self.subordinates.has_name(uid);
+        if let Some((whose, cause)) = self.unusable.take(account, uid, is_always_told) {
+            self.out.tell(Found::Refusal(whose, cause, path));
+            if cause == Cause::PlaceTaken {
+                self.out.tell(Found::Unusable(text));
+            }
+        }
+    }
+
+    fn tell_failure(&mut self, base: u64, (uid, account): (u32, u32), error: Error) {
+        match error {
+            Error::Busy(pid) => {
+                // Once, or a user could make any number of them: the number is what he wrote.
+                if self.told.insert(format!("busy {uid}")) {
+                    self.out.tell(Found::Busy(uid, pid));
+                }
+            }
+            Error::Io { source, path, .. } if crate::is_shortage(&source) => self.shortage(account, path),
+            error => {
+                let text = error.to_string();
+                if self.unusable.is_new(account, &text) {
+                    if let (0, Error::NotOurs(path)) = (base, error) {
+                        self.out.tell(Found::Refusal(uid, Cause::PlaceTaken, path));
+                    }
+                    self.out.tell(Found::Unusable(text));
+                }
+            }
+        }
+    }
+
+    fn shortage(&mut self, account: u32, path: String) {
+        if self.told.insert(format!("shortage {account}")) {
+            self.out.tell(Found::Refusal(account, Cause::Shortage, path));
+        }
+    }
+
+    fn add_place(&mut self, directory: UserDirectory, container: u64, account: u32) -> Result<(), Error> {
+        if self.session.is_some() && directory.is_last() {
+            self.shortage(account, directory.path.display().to_string());
+            return Ok(());
+        }
+        let directory = Arc::new(directory);
+        let served = match &self.session {
+            Some(session) => Some(ServedDirectory::new(&directory, session.id, &session.settings)?),
+            None => None,
+        };
+        self.add_served(directory, container, served, Some(account))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_user_makes_up_hides_nothing_that_another_has_taken() {
+        let mut unusable = Unusable::default();
+        let mut told = [0, 0];
+        for user in (0..3000).chain(0..3000) {
+            match unusable.take(1000, 5000 + user, false) {
+                Some((whose, Cause::PlaceTaken)) if whose == 5000 + user => told[0] += 1,
+                Some((1000, Cause::PlacesOfOthers)) => told[1] += 1,
+                other => assert_eq!(other, None),
+            }
+        }
+        assert_eq!(told, [TAKEN_TOLD, TAKEN_COUNTED - TAKEN_TOLD]);
+        // By another, and of one who has a name: once.
+        assert_eq!(unusable.take(1002, 1001, false), Some((1001, Cause::PlaceTaken)));
+        assert_eq!(unusable.take(1000, 1003, true), Some((1003, Cause::PlaceTaken)));
+        assert_eq!(unusable.take(1000, 1003, true), None);
+        // However many do that, what is remembered is limited.
+        (0..5000).for_each(|owner| assert!(unusable.take(2000 + owner, 7, false).is_some() || owner > 200));
+        assert!(unusable.owners.len() <= TAKERS_MAX + 1);
+    }
+
+    #[test]
+    fn messages_of_one_user_leave_room_for_another() {
+        let mut unusable = Unusable::default();
+        let of_one = (0..100).filter(|number| unusable.is_new(1000, &number.to_string())).count();
+        assert_eq!(of_one, TAKEN_TOLD);
+        assert!(unusable.is_new(1001, "0") && !unusable.is_new(1001, "0"));
+    }
+}
