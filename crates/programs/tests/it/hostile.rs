@@ -202,7 +202,7 @@ fn root_a_user_with_too_many_names_delays_nobody_and_is_reported() {
 
 // NEEDS: host
 #[test]
-fn root_names_of_users_that_another_user_makes_up_delay_nobody_and_are_his() {
+fn root_names_of_users_that_another_user_makes_up_are_his() {
     if skip::without_root() {
         return;
     }
