@@ -7,7 +7,7 @@
  * MODE:
  *   forks     COUNT children that exit or become another program
  *   loading   threads load and unload LIBRARY while COUNT children are forked
- *   starting  threads start, emit and end while COUNT children are forked
+ *   starting  threads start and emit while COUNT children are forked
  *   orders    threads load and unload all libraries in random order, COUNT times
  *   reload    COUNT times a library is loaded before another one is unloaded
  *   late      COUNT threads emit in destructors and handlers while they end
@@ -113,13 +113,24 @@ static void *loads(void *library)
 	return NULL;
 }
 
+/* Whether a path is that of a file of this process: of a provider or a ring, "p" or "r", and the process. */
+static int is_of(pid_t process, const char *text)
+{
+	const char *at = strstr(text, "/dev/shm/rtscope-");
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d-", (int)process);
+	at = at ? strchr(at + strlen("/dev/shm/rtscope-"), '/') : NULL;
+	return at && !strncmp(at + 2, name, strlen(name));
+}
+
 /* Whether this child has a file of its parent's events open or mapped. */
 static int inherits(pid_t parent)
 {
 	DIR *files = opendir("/proc/self/fd");
 	FILE *maps = fopen("/proc/self/maps", "r");
 	struct dirent *file;
-	char text[512], name[32];
+	char text[512];
 	int found = 0;
 
 	if (!files || !maps)
@@ -128,18 +139,13 @@ static int inherits(pid_t parent)
 		ssize_t bytes = readlinkat(dirfd(files), file->d_name, text, sizeof(text) - 1);
 
 		text[bytes > 0 ? bytes : 0] = 0;
-		if (!strstr(text, "/dev/shm/rtscope-"))
+		if (!is_of(parent, text))
 			continue;
 		found = 1;
 		fprintf(stderr, "inherited %s\n", text);
 	}
-	/* Of a provider or a ring: "p" or "r", and the process. */
-	snprintf(name, sizeof(name), "%d-", (int)parent);
 	while (fgets(text, sizeof(text), maps)) {
-		const char *at = strstr(text, "/dev/shm/rtscope-");
-
-		at = at ? strchr(at + strlen("/dev/shm/rtscope-"), '/') : NULL;
-		if (!at || strncmp(at + 2, name, strlen(name)) != 0)
+		if (!is_of(parent, text))
 			continue;
 		found = 1;
 		fprintf(stderr, "mapped %s", text);
@@ -173,14 +179,31 @@ static void *emits_once(void *unused)
 	return unused;
 }
 
+/* Emits once, and stays as long as others do. */
+static void *stays(void *unused)
+{
+	struct timespec pause = { 0, 1000000 };
+
+	emit(1);
+	while (!stop)
+		nanosleep(&pause, NULL);
+	return unused;
+}
+
+/* No faster than buffers are made by headers that have been made slow on purpose: of eight at once a child is told. */
 static void *starts(void *unused)
 {
-	while (!stop) {
-		pthread_t thread;
+	struct timespec pause = { 0, 70000000 };
+	pthread_t threads[512];
+	int count = 0;
 
-		pthread_create(&thread, NULL, emits_once, NULL);
-		pthread_join(thread, NULL);
+	while (!stop) {
+		if (count < 512)
+			pthread_create(&threads[count++], NULL, stays, NULL);
+		nanosleep(&pause, NULL);
 	}
+	while (count)
+		pthread_join(threads[--count], NULL);
 	return unused;
 }
 

@@ -74,6 +74,8 @@ impl Base {
                 break;
             }
         }
+        // Of the owner of several in a container one is served, and his processes there count from 0.
+        part.users.sort_unstable();
         part
     }
 
