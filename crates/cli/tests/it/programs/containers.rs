@@ -343,7 +343,7 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     assert_eq!((recorded.events(), recorded.lost()), (1000, 0), "{}", recorded.account);
     // All of that was found, and refused.
     let notes = String::from_utf8_lossy(&recorded.output.stderr).into_owned();
-    for refused in ["rtscope-0/collector", "rtscope-1:", "rtscope-2:"] {
+    for refused in ["rtscope-0/collector", "rtscope-1 is", "rtscope-2 is"] {
         assert!(notes.contains(refused), "{refused}: {notes}");
     }
     assert!(recorded.remarks().contains("p1-1-0: Invalid cross-device link"), "{notes} {}", recorded.account);
