@@ -11,7 +11,6 @@ pub const GROUPS: &str = "/sys/fs/cgroup";
 
 pub fn shield(words: &[&str]) -> Command {
     let mut command = crate::command::rtscope();
-    // Sentences are looked for, which are broken where the line ends.
     command.arg("shield").args(words);
     command
 }

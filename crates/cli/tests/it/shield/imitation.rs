@@ -92,7 +92,6 @@ impl Machine {
 
     fn shield(&self, words: &[&str]) -> Output {
         let mut command = crate::command::rtscope();
-        // Sentences are looked for, which are broken where the line ends.
         command.args(self.words(words)).output().expect("it runs")
     }
 
