@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-/// Columns of pictures and paragraphs where nobody says how many there are.
-const WIDTH: usize = 80;
+/// Columns of pictures and paragraphs in a file.
+const WIDTH: usize = 100;
 
 /// Columns below which reports are not made narrower: words and figures would not fit.
 const NARROWEST: usize = 40;

@@ -48,7 +48,10 @@ impl FromStr for PlaceWords {
             }
             None => (function, 0),
         };
-        if name.is_empty() || file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
+        if name.is_empty()
+            || name.contains('+')
+            || file.as_ref().is_some_and(|file| file.as_os_str().is_empty())
+        {
             return Err(
                 "write [FILE:]FUNCTION[+OFFSET], as 'work+0x10' or '/usr/lib/libx.so:work'".to_owned()
             );
