@@ -329,7 +329,7 @@ impl Programs {
             }
             // A flight recorder keeps what the dead have written, for a while.
             if !is_flight {
-                user.sweep(&self.look, sink)?;
+                user.sweep(&self.look);
             }
         }
         Ok(())
@@ -429,7 +429,7 @@ impl Programs {
         let mut drained = DrainSummary::default();
         self.drain_all(true, sink, &mut drained)?;
         // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
-        self.users.values_mut().try_for_each(|user| user.sweep(&self.look, sink))?;
+        self.users.values_mut().for_each(|user| user.sweep(&self.look));
         let number = self.look.look(Until::AllSeen);
         self.await_look(number, Instant::now() + LAST_LOOK, false, sink)?;
         let mut processes = self.users.values_mut().flat_map(|user| user.processes.values_mut());

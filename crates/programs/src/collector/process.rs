@@ -74,7 +74,7 @@ impl Process {
         if self.dropped.is_some() {
             return Ok(None);
         }
-        self.quiet = false;
+        (self.quiet, self.is_swept) = (false, false);
         match content {
             Content::Untraced(errno) => self.untraced = Some(errno),
             Content::Provider(provider) if self.described_bytes(&provider) > PROGRAM_BYTES_MAX => {
@@ -253,11 +253,6 @@ impl Process {
     /// Nothing of it is mapped any more.
     pub(super) fn is_unmapped(&self) -> bool {
         self.rings.is_empty() && self.providers.is_empty()
-    }
-
-    /// Its files have been taken to their end and removed.
-    pub(super) fn is_swept(&self) -> bool {
-        self.is_swept
     }
 
     fn forget_providers(&mut self) {

@@ -110,23 +110,18 @@ impl User {
         Ok(())
     }
 
-    /// Gives up the files of dead processes from which all was taken.
-    pub(super) fn sweep(&mut self, look: &Look, sink: &mut dyn Sink) -> io::Result<()> {
+    /// Gives up the files of dead processes from which all was taken. They are forgotten when no name is left (`vanished`): a ring may still wait
+    /// for its turn to be found.
+    pub(super) fn sweep(&mut self, look: &Look) {
         if self.served.is_none() && self.other.is_some() {
-            return Ok(());
+            return;
         }
         let is_served = self.served.is_some();
-        let (mut over, mut reported) = (Vec::new(), 0);
         for (id, process) in &mut self.processes {
             if process.sweep(is_served) {
                 look.sweep(self.id, *id);
             }
-            if process.is_swept() && (process.is_unremarkable() || reported >= REPORTS_MAX) {
-                over.push(*id);
-            }
-            reported += usize::from(process.is_swept());
         }
-        over.into_iter().try_for_each(|id| self.forget(id, sink))
     }
 
     /// Takes complete records, for as long as the poll allows. Returns whether there was time for all.

@@ -35,6 +35,9 @@ const WALK_AGAIN: Duration = Duration::from_secs(10);
 /// What is due in this time is done at once when something else is: each waking costs more than most looks.
 const SOON_DUE: Duration = Duration::from_millis(10);
 
+/// Turns of each place in which a look finds out which processes live: some ten thousand of them. A look does not wait for more.
+const CHECKS_MAX: u32 = 8;
+
 /// The state of the thread.
 #[derive(Debug)]
 pub(super) struct Looker {
@@ -82,6 +85,8 @@ struct PendingLook {
     rounds: BTreeMap<u64, u64>,
     seen: BTreeSet<PlaceId>,
     has_scanned: bool,
+    /// Turns of finding out which processes live, since all was seen.
+    checks: u32,
 }
 
 impl Looker {
@@ -182,9 +187,9 @@ impl Looker {
                     });
                     let rounds = rounds.collect();
                     self.bases.values_mut().for_each(|base| base.next = Instant::now());
-                    let (seen, has_scanned) = (BTreeSet::new(), false);
+                    let (seen, has_scanned, checks) = (BTreeSet::new(), false, 0);
                     let asked = Instant::now();
-                    self.looks.push(PendingLook { number, asked, until, rounds, seen, has_scanned });
+                    self.looks.push(PendingLook { number, asked, until, rounds, seen, has_scanned, checks });
                 }
                 Ok(Request::Withdraw) => {
                     self.session = None;
@@ -465,10 +470,18 @@ impl Looker {
             self.looks.iter().filter(|look| is_complete(look)).map(|look| look.number).collect();
         if !complete.is_empty() {
             // What is told of processes is as new as the files.
+            if self.looks.iter().any(|look| look.checks == 0 && complete.contains(&look.number)) {
+                self.places.iter_mut().for_each(Place::check_anew);
+            }
             self.check(true);
-            self.looks.retain(|look| !complete.contains(&look.number));
+            let goes_on = self.places.iter().any(Place::is_being_checked);
             for number in complete {
-                self.out.tell(Found::Looked(number));
+                let Some(at) = self.looks.iter().position(|look| look.number == number) else { continue };
+                self.looks[at].checks += 1;
+                if !goes_on || self.looks[at].checks >= CHECKS_MAX {
+                    self.looks.remove(at);
+                    self.out.tell(Found::Looked(number));
+                }
             }
         }
         let is_seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));

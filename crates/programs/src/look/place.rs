@@ -100,7 +100,7 @@ pub(super) struct Place {
     pub(super) rests_until: Instant,
     /// Until when it is left alone, because it has too many names.
     crowded_until: Option<Instant>,
-    /// The last process whose life was checked.
+    /// The last process whose life was checked, if the turn was over before all were.
     checked: Option<ProcessId>,
     /// Processes that make rings faster than they are opened, as told.
     behind: BTreeSet<ProcessId>,
@@ -466,14 +466,11 @@ impl Place {
         let after = self.checked.take();
         let ids: Vec<ProcessId> =
             self.processes.keys().copied().filter(|id| after.is_none_or(|after| *id > after)).collect();
+        let last = ids.last().copied();
         for id in ids {
             let Some(process) = self.processes.get_mut(&id) else { continue };
             if process.has_ended {
                 continue;
-            }
-            if begun.elapsed() > TURN {
-                self.checked = Some(id);
-                break;
             }
             // Of version 2 a lock tells, and one process can have several leaders.
             let has_lock = process.leader.is_some_and(|leader| leader.version >= 2);
@@ -499,8 +496,23 @@ impl Place {
             } else if process.is_confined_now() {
                 out.tell(Found::Confined(self.id, id));
             }
+            // At least one in each turn.
+            if begun.elapsed() > TURN && Some(id) != last {
+                self.checked = Some(id);
+                break;
+            }
         }
         out.flush();
+    }
+
+    /// The next turn of checking begins with the first process.
+    pub(super) fn check_anew(&mut self) {
+        self.checked = None;
+    }
+
+    /// Whether the next turn of checking goes on where the last one ended.
+    pub(super) fn is_being_checked(&self) -> bool {
+        self.checked.is_some()
     }
 
     /// Whether all of its processes have ended, and nothing of them is left.
