@@ -2,15 +2,17 @@
 //! `rtscope watch`: from its arguments to the settings of a watch (`rtscope_session::watch`), and what that says (`report`).
 
 mod config;
+pub mod options;
 pub mod report;
 
-use crate::args::{
-    Args, Command, EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchArgs,
-    WatchCommand, WatchOptions,
-};
+use crate::args::{Args, Command};
 use crate::exit::Failure;
 use crate::stop;
 use clap::{ArgMatches, FromArgMatches};
+use options::{
+    EndArg, IrqoffOptions, PairOptions, ResponseOptions, SyscallOptions, WatchArgs, WatchCommand,
+    WatchOptions,
+};
 use report::Report;
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{Tracker, WaitKind};

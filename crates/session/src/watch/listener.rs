@@ -4,12 +4,14 @@
 //! It needs no priority and no wakeup: what was detected waits in memory. Its only deadline is that a ring of reports
 //! (256 per CPU) is not overrun, which would be counted.
 
+mod snapshots;
+
 use super::actions::Actions;
 use super::backlog::Backlog;
 use super::counted::Counted;
 use super::describe::Describer;
 use super::ftrace::FtraceRecorder;
-use super::hardware::{HardwareFlight, HardwarePart};
+use super::hardware::HardwareFlight;
 use super::intervals;
 use super::measured;
 use super::observable::is_judged_later;
@@ -18,7 +20,7 @@ use super::plan::Plan;
 use super::stacks::Stacks;
 use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
-use super::writer::{FinishedJob, Job, Parts, Settings, Writer, in_order};
+use super::writer::{Settings, Writer};
 use super::{HeldHistory, WatchStart};
 use crate::command::Child;
 use crate::metrics::MetricsServer;
@@ -27,9 +29,8 @@ use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop, wall_clock};
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
-use rtscope_flight::{FlightRecorder, MissCounter, Snapshot, Window, monotonic_now};
-use rtscope_kernel::{EbpfPrograms, PairTable, RaisedLimits, interrupts};
-use rtscope_programs::collector::SnapshotSpace;
+use rtscope_flight::{FlightRecorder, MissCounter, monotonic_now};
+use rtscope_kernel::{EbpfPrograms, PairTable, RaisedLimits};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -478,91 +479,11 @@ impl Listener {
         number
     }
 
-    fn take_snapshot(&mut self) -> Result<(), Failure> {
-        let Some(trigger) = self.recorder.ready() else { return Ok(()) };
-        // The report of the late response that pulled this trigger was published before the trigger.
-        self.take_reports();
-        // Those that ended after the flip are in the banks that are written now: the next snapshot's business.
-        let late = self.backlog.take_until(MonotonicNs(trigger.stop_at_ns));
-        let pulled = late.iter().find(|late| late.snapshot == Some(trigger.generation));
-        let origin = pulled.map(|late| late.chain.origin.time_ns);
-        let wanted = MonotonicNs(trigger.detected_ns).minus(self.plan.pre_ns);
-        let snapshot = self.recorder.take(trigger, earliest(&late, wanted));
-        let trace = snapshot.window(self.plan.pre_ns, origin);
-        let part = match &mut self.ftrace {
-            Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
-            None => None,
-        };
-        let user = self
-            .programs
-            .as_ref()
-            .map(|programs| programs.freeze((trace.from, trace.until), SnapshotSpace::default()));
-        let hardware = self.take_units(snapshot.detected)?;
-        self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
-    }
-
-    fn take_units(&mut self, detected: MonotonicNs) -> Result<Option<HardwarePart>, Failure> {
-        let Some(hardware) = &mut self.hardware else { return Ok(None) };
-        let part = hardware.take(detected)?;
-        if part.is_none() {
-            self.observer
-                .note("a snapshot is without the unit's trace: that of the one before is still being saved");
-        }
-        Ok(part)
-    }
-
-    /// What the banks hold explains the late responses since the last snapshot, while recording goes on.
-    fn explain_without_snapshot(&mut self) -> Result<(), Failure> {
-        let now = monotonic_now();
-        let late = self.backlog.take_until(now);
-        if late.is_empty() {
-            return Ok(());
-        }
-        let snapshot = self.recorder.peek(earliest(&late, now));
-        self.give(snapshot, None, Parts::default(), late)
-    }
-
-    fn give(
-        &mut self,
-        snapshot: Snapshot,
-        trace: Option<Window>,
-        parts: Parts,
-        late: Vec<LateResponse>,
-    ) -> Result<(), Failure> {
-        let tasks = self.ebpf.dump_tasks()?;
-        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
-        let mut window = trace.unwrap_or_else(|| snapshot.window(0, None));
-        window.from = earliest(&late, window.from);
-        let late = in_order(late, snapshot.generation, trace);
-        let misses = self.misses.since(window.from);
-        self.writer.give(Job { snapshot, trace, parts, window, tasks, irqs: interrupts(), misses, late })
-    }
-
     /// Of an instance; what no instance has asked for is the first one's.
     fn summary_of(&mut self, instance: u8) -> &mut Summary {
         let index = usize::from(instance);
         let known = if index < self.summaries.len() { index } else { 0 };
         &mut self.summaries[known]
-    }
-
-    fn take_finished(&mut self, done: FinishedJob) -> Result<(), Failure> {
-        if let Some((hardware, part)) = self.hardware.as_mut().zip(done.hardware) {
-            hardware.give_back(part)?;
-        }
-        let pulled = (done.snapshot.generation != 0).then_some(done.snapshot.generation);
-        let by = done.explanations.iter().find(|(explanation, _)| explanation.snapshot == pulled);
-        let summary = self.summary_of(by.map_or(0, |(explanation, _)| explanation.instance));
-        summary.snapshots += u64::from(pulled.is_some() && !done.dropped);
-        summary.failed_snapshots += u64::from(done.failed);
-        self.recorder.recycle(done.snapshot);
-        for summary in &mut self.summaries {
-            summary.gaps_of(done.explanations.iter().map(|(explanation, _)| explanation));
-        }
-        for (explanation, own) in &done.explanations {
-            self.summary_of(explanation.instance).explained(explanation, *own);
-        }
-        done.unobserved.iter().for_each(|late| self.summary_of(late.instance).unobserved(late));
-        Ok(())
     }
 
     /// Takes what is still under way, and gives the summary of each instance.
@@ -636,18 +557,6 @@ impl Listener {
         }
         report
     }
-
-    /// At the end: what the banks still hold explains the late responses since the last snapshot.
-    fn explain_the_rest(&mut self) -> Result<(), Failure> {
-        if let Some(done) = self.writer.wait()? {
-            self.take_finished(done)?;
-        }
-        self.explain_without_snapshot()?;
-        for done in self.writer.finish() {
-            self.take_finished(done)?;
-        }
-        Ok(())
-    }
 }
 
 /// What a summary has beside the tracker's own counts.
@@ -663,9 +572,4 @@ pub struct Counts {
     /// Of runs of eBPF programs that the kernel skipped; `None`: not known.
     pub misses: Option<u64>,
     pub unreadable_reports: u64,
-}
-
-/// How far back the copy has to reach to have all of these from their origins on.
-fn earliest(late: &[LateResponse], or: MonotonicNs) -> MonotonicNs {
-    late.iter().map(|late| late.chain.origin.time_ns.minus(1_000_000)).fold(or, MonotonicNs::min)
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rings of flight recorders, which are overwritten: what is copied from them, what has come into them, and what is left in them at the end.
+
+use super::Ring;
+use crate::memory::acquire_fence;
+use crate::records::Header;
+use crate::walk::Chunk;
+use rtscope_abi::program as abi;
+use rtscope_event::exact::index;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+/// What a ring of a flight recorder held: the positions of first bytes, and whole records from there on.
+pub type Pieces = Vec<(u64, Vec<u8>)>;
+
+impl Ring {
+    /// Gives back what a flight recorder has overwritten, whether or not it runs: until then a thread that is told to fill its ring finds it full. To be
+    /// called before events are enabled, and by the flight recorder when it has disabled them. The newest sub-buffer is left, which begins with its time.
+    pub(crate) fn give_back_overwritten(&mut self) {
+        let head = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+        let layout = self.info.layout;
+        if head.saturating_sub(self.tail) > layout.ring_bytes {
+            self.sync = None;
+            self.give_back(head - head % layout.sub_bytes);
+        } else if self.info.left_until > 0 {
+            self.give_back(self.tail);
+        }
+    }
+
+    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on, at most `bytes_max`
+    /// bytes; for flight recorders. Records overwritten during the copy are left out, and so is what lies behind padding: of a liar
+    /// it may be any number of bytes without memory. False: there was not enough space for all.
+    pub(crate) fn snapshot(&self, bytes_max: u64) -> (Pieces, bool) {
+        let layout = self.info.layout;
+        let head = self.word(offset_of!(abi::rtu_ring, head));
+        let up = |position: u64| {
+            if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
+        };
+        let oldest = up(head.saturating_sub(layout.ring_bytes));
+        let from = oldest.max(up(head.saturating_sub(bytes_max)));
+        let mut pieces = Pieces::new();
+        let mut at = from;
+        while at < head && !self.mapping.is_cut() {
+            let stop = layout.sub_end(at).min(head);
+            self.copy_sub_buffer(at, stop, &mut pieces);
+            at = stop;
+        }
+        // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
+        // come as far. Without it the head could be read before the copy.
+        acquire_fence();
+        // The writer may be anywhere in its current sub-buffer. ORDER: relaxed; the fence is before it.
+        let later = self.mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Relaxed);
+        let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
+        pieces.retain(|(position, _)| *position >= safe);
+        (pieces, from == oldest)
+    }
+
+    /// Goes through the records of a flight recorder's ring that have come since the last time. Whether one of these events is among them; and
+    /// whether records were overwritten before they were looked at. `is_new`: its first records count, too, if it was not looked at before.
+    pub(crate) fn has_come(&mut self, wanted: &[u32], is_new: bool) -> (bool, bool) {
+        let layout = self.info.layout;
+        let head = self.word(offset_of!(abi::rtu_ring, head));
+        let mut at = self.looked_at.unwrap_or(if is_new { self.tail } else { head });
+        // A program can write any position there.
+        let is_overtaken = head.wrapping_sub(at) > layout.ring_bytes - layout.sub_bytes;
+        if is_overtaken {
+            at = head - head % layout.sub_bytes;
+        }
+        let mut has_come = false;
+        while at < head {
+            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+            // ORDER: acquire; as in Records::header(). Nothing but the word is read.
+            let word = self.mapping.word(index(place)).load(Ordering::Acquire);
+            at = match layout.header(at, word) {
+                Header::Complete { id, end, .. } => {
+                    has_come |= wanted.contains(&id);
+                    end
+                }
+                // Its thread is in the middle of it, or has left it: the next sub-buffer tells.
+                Header::Open { end } if head - at > layout.sub_bytes => end,
+                Header::Open { .. } => break,
+                // No record is there: all others of this sub-buffer cannot be found.
+                _ => layout.sub_end(at),
+            };
+        }
+        self.looked_at = Some(at);
+        (has_come, is_overtaken)
+    }
+
+    /// Copies complete records up to `stop`, which is in the same sub-buffer. One that is not complete is stepped over.
+    fn copy_sub_buffer(&self, begin: u64, stop: u64, pieces: &mut Pieces) {
+        let layout = self.info.layout;
+        let (mut from, mut at) = (begin, begin);
+        let copy = |from: u64, to: u64, pieces: &mut Pieces| {
+            if from < to {
+                let chunk =
+                    Chunk { mapping: &self.mapping, layout, position: from, bytes: to - from, events: 0 };
+                let mut bytes = chunk.copy();
+                // The words may have changed since they were read.
+                bytes.truncate(layout.complete_bytes(from, &bytes));
+                pieces.push((from, bytes));
+            }
+        };
+        while at < stop {
+            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
+            // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
+            let word = self.mapping.word(index(place)).load(Ordering::Acquire);
+            match layout.header(at, word) {
+                Header::Complete { id, end, .. } if id != abi::RTU_ID_PADDING && end <= stop => at = end,
+                // Not the sync record, which gives the others their time.
+                Header::Open { end } if end <= stop && at > begin => {
+                    copy(from, at, pieces);
+                    (from, at) = (end, end);
+                }
+                // Padding, or no record: the next sub-buffer can be read without the rest.
+                _ => break,
+            }
+        }
+        copy(from, at.min(stop), pieces);
+    }
+}
