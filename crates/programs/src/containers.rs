@@ -30,8 +30,12 @@ const NEW_MAX: u32 = 2048;
 const FIRST_PID_NAMESPACE: u64 = 0xeffffffc;
 
 /// The processes of the machine and their namespaces, as `/proc` shows them at one time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
+    /// When the visits began: it says nothing of processes that were seen later. `None`: there were none.
+    pub(crate) begun: Option<Instant>,
+    /// All processes were visited.
+    pub(crate) is_of_all: bool,
     own_pid_namespace: Option<u64>,
     /// Mount namespace of this process, if it looks for containers.
     own_mounts: Option<u64>,
@@ -77,15 +81,17 @@ impl Census {
 
     /// Visits all processes.
     pub(crate) fn take(&mut self) {
+        let newest = newest_number();
         let visible = std::mem::take(&mut self.visible);
         *self = Census::of_all(visible);
+        self.scanned = newest.map(|newest| ScanState { before: newest, newest, at: Instant::now() });
     }
 
     /// The same, mostly at less cost: visits those that were in other namespaces, and those that have started since the last scan but
     /// one. A process never changes its PID namespace, so the others need no visit. All are visited now and then, in case numbers
     /// have wrapped around.
     pub(crate) fn update(&mut self) {
-        let newest = newest_number();
+        let (begun, newest) = (Instant::now(), newest_number());
         match (self.scanned, newest) {
             (Some(scanned), Some(newest))
                 if self.is_complete
@@ -94,6 +100,7 @@ impl Census {
                     && newest - scanned.before <= NEW_MAX =>
             {
                 let known: BTreeSet<u32> = std::mem::take(&mut self.elsewhere).into_values().collect();
+                (self.begun, self.is_of_all) = (Some(begun), false);
                 self.containers.clear();
                 // A process being made at the last scan may not have been visible yet, so this scan begins where that one began.
                 let new = scanned.before + 1..=newest;
@@ -105,15 +112,13 @@ impl Census {
                     .for_each(|pid| self.visit(pid));
                 self.scanned = Some(ScanState { before: scanned.newest, newest, at: scanned.at });
             }
-            (_, newest) => {
-                self.take();
-                self.scanned = newest.map(|newest| ScanState { before: newest, newest, at: Instant::now() });
-            }
+            _ => self.take(),
         }
     }
 
     fn of_all(visible: HashSet<u64>) -> Census {
-        let mut census = Census { visible, ..Census::of_own_namespace() };
+        let begun = Some(Instant::now());
+        let mut census = Census { begun, is_of_all: true, visible, ..Census::of_own_namespace() };
         let Some(own_pids) = census.own_pid_namespace else { return census };
         // A collector in its own mount namespace leaves containers to the host's collector. Where the first process cannot be
         // inspected, this collector is assumed to be in the host's mount namespace.
@@ -167,7 +172,8 @@ impl Census {
         }
         match self.elsewhere.get(&(pid_namespace, pid)) {
             Some(here) => LocalProcess::Process(*here),
-            None if self.is_refused => LocalProcess::Unknown,
+            // Whoever restores processes chooses their numbers: one that was not visited may run.
+            None if self.is_refused || !self.is_of_all => LocalProcess::Unknown,
             None if self.is_complete || self.visible.contains(&pid_namespace) => LocalProcess::Nobody,
             None => LocalProcess::Unknown,
         }
@@ -391,6 +397,9 @@ mod tests {
             .unwrap();
         sleeping.wait().unwrap();
         update(&mut census);
+        // That takes a visit of all.
+        assert_eq!(census.find(there, 1), LocalProcess::Unknown);
+        census.take();
         assert_eq!(
             census.find(there, 1),
             if census.is_refused { LocalProcess::Unknown } else { LocalProcess::Nobody }

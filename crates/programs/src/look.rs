@@ -9,6 +9,7 @@
 //! The other side is `programs`: it owns what was found, and asks for files to be removed.
 
 mod base;
+mod counter;
 mod life;
 mod looker;
 mod place;

@@ -4,14 +4,15 @@
 mod find;
 
 use super::base::Base;
+use super::counter::Counter;
 use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until, Whose};
 use crate::Error;
-use crate::budget::{Account, Cause, TURN, rest_after};
-use crate::containers::{Census, Containers, Discovery, user_of};
+use crate::budget::{Account, Cause, TURN};
+use crate::containers::{Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::memory::holes;
 use crate::mounts::descriptor_path;
@@ -46,8 +47,7 @@ pub(super) struct Looker {
     sessions: Sessions,
     /// Users who wait for their turn of a look.
     unseen: Arc<Mutex<Vec<u32>>>,
-    census: Census,
-    census_rests_until: Option<Instant>,
+    census: Counter,
     times: TimeNamespaces,
     shelf: Shelf,
     containers: Containers,
@@ -87,6 +87,8 @@ struct PendingLook {
     has_scanned: bool,
     /// Turns of finding out which processes live, since all was seen.
     checks: u32,
+    /// When all had been seen. What is told of processes is as new as that.
+    complete: Option<Instant>,
 }
 
 impl Looker {
@@ -102,8 +104,7 @@ impl Looker {
             session: None,
             sessions,
             unseen,
-            census: Census::of_own_namespace(),
-            census_rests_until: None,
+            census: Counter::start(Arc::clone(&wake)).map_err(Error::io("count processes for", base))?,
             times: TimeNamespaces::default(),
             shelf: Shelf::default(),
             containers: Containers::default(),
@@ -155,17 +156,20 @@ impl Looker {
             let now = Instant::now();
             let is_due =
                 self.polled.is_none_or(|polled| now.duration_since(polled) + SOON_DUE >= POLL_INTERVAL);
-            if is_due || self.looks.iter().any(|look| !look.has_scanned) {
+            let is_counted = self.census.fetch();
+            if is_counted && self.finds_containers() {
                 self.find_containers();
-                self.looks.iter_mut().for_each(|look| look.has_scanned = true);
             }
+            self.ask_for_census(is_due);
             self.fetch_walks();
             self.read_bases();
             if !self.turns() {
                 return;
             }
+            if is_due || is_counted {
+                self.check();
+            }
             if is_due {
-                self.check(false);
                 self.polled = Some(Instant::now());
             }
             self.answer();
@@ -187,9 +191,16 @@ impl Looker {
                     });
                     let rounds = rounds.collect();
                     self.bases.values_mut().for_each(|base| base.next = Instant::now());
-                    let (seen, has_scanned, checks) = (BTreeSet::new(), false, 0);
-                    let asked = Instant::now();
-                    self.looks.push(PendingLook { number, asked, until, rounds, seen, has_scanned, checks });
+                    self.looks.push(PendingLook {
+                        number,
+                        asked: Instant::now(),
+                        until,
+                        rounds,
+                        seen: BTreeSet::new(),
+                        has_scanned: false,
+                        complete: None,
+                        checks: 0,
+                    });
                 }
                 Ok(Request::Withdraw) => {
                     self.session = None;
@@ -270,7 +281,7 @@ impl Looker {
             }
             let mut around = Surroundings {
                 session: self.session.as_ref(),
-                census: &self.census,
+                census: self.census.newest(),
                 times: &mut self.times,
                 shelf: &mut self.shelf,
                 out: &mut self.out,
@@ -293,25 +304,13 @@ impl Looker {
         true
     }
 
-    /// Finds out which processes live, and which places are over. `is_asked`: somebody waits for that.
-    fn check(&mut self, is_asked: bool) {
-        // Taken after the files were seen: a process that has a file and is not in it has ended.
-        // Whoever says that he is in another PID namespace could have all processes visited all the time: that rests, too.
-        let is_needed = self.places.iter().any(|place| place.needs_census(&self.census));
-        let begun = Instant::now();
-        let is_new = is_needed && (is_asked || self.census_rests_until.is_none_or(|until| until <= begun));
-        if is_new {
-            self.census.take();
-            self.census_rests_until = Some(rest_after(begun));
-        }
+    /// Finds out which processes live, and which places are over.
+    fn check(&mut self) {
         for place in &mut self.places {
-            if !is_new && place.needs_census(&self.census) {
-                continue;
-            }
             let is_deserted = self.containers.is_deserted(place.container);
             let mut around = Surroundings {
                 session: self.session.as_ref(),
-                census: &self.census,
+                census: self.census.newest(),
                 times: &mut self.times,
                 shelf: &mut self.shelf,
                 out: &mut self.out,
@@ -342,18 +341,40 @@ impl Looker {
         });
     }
 
-    /// Finds containers; only root may read their directories.
-    fn find_containers(&mut self) {
-        let is_due = self.scanned.is_none_or(|scanned| scanned.elapsed() + SOON_DUE >= SCAN_INTERVAL);
-        let is_asked = self.looks.iter().any(|look| !look.has_scanned && look.until == Until::AllWalked);
-        if !nix::unistd::geteuid().is_root() || self.base != Path::new(SHARED_MEMORY) || !is_due && !is_asked
-        {
+    /// Only root may read the directories of containers.
+    fn finds_containers(&self) -> bool {
+        nix::unistd::geteuid().is_root() && self.base == Path::new(SHARED_MEMORY)
+    }
+
+    fn needs_census(&self) -> bool {
+        self.places.iter().any(|place| place.needs_census(self.census.newest()))
+    }
+
+    /// Asks for a census where it is time for one. Whoever says that he is in another PID namespace could have all processes visited all the
+    /// time: so that rests, too.
+    fn ask_for_census(&mut self, is_due: bool) {
+        let (now, finds) = (Instant::now(), self.finds_containers());
+        for look in self.looks.iter_mut().filter(|look| !look.has_scanned) {
+            let is_waiting = finds && look.until == Until::AllWalked;
+            look.has_scanned = !is_waiting || self.census.is_later(look.asked, false);
+        }
+        if !is_due || self.census.is_busy() {
             return;
         }
-        self.scanned = Some(Instant::now());
-        self.census.update();
-        self.containers.update(&self.census);
-        let all = &self.census.containers;
+        let is_needed = !self.census.rests() && self.needs_census();
+        let interval = self.census.interval(SCAN_INTERVAL);
+        let is_scan = finds && self.scanned.is_none_or(|at| at.elapsed() + SOON_DUE >= interval);
+        if is_needed || is_scan {
+            self.census.is_later(now, is_needed);
+            self.scanned = Some(now);
+        }
+    }
+
+    /// Finds containers by the newest census.
+    fn find_containers(&mut self) {
+        let census = Arc::clone(self.census.newest());
+        self.containers.update(&census);
+        let all = &census.containers;
         self.owners.retain(|mounts, _| all.contains_key(mounts));
         self.walked.retain(|mounts, _| all.contains_key(mounts));
         // Those that were visited longest ago come first.
@@ -369,7 +390,6 @@ impl Looker {
         for walk in self.walker.retain(SCAN_INTERVAL, |mounts| all.contains_key(&mounts)) {
             self.tell_late(&walk);
         }
-        let all = &self.census.containers;
         for (_, mounts) in due {
             let here = all.get(&mounts).map(Vec::as_slice).unwrap_or_default();
             let owner = match self.owners.get(&mounts) {
@@ -466,14 +486,22 @@ impl Looker {
             let is_seen = self.places.iter().all(|place| look.seen.contains(&place.id));
             look.has_scanned && is_read && is_seen && (look.until == Until::AllSeen || !is_walking)
         };
-        let complete: Vec<u64> =
-            self.looks.iter().filter(|look| is_complete(look)).map(|look| look.number).collect();
-        if !complete.is_empty() {
+        let now = Instant::now();
+        let are_complete: Vec<bool> = self.looks.iter().map(is_complete).collect();
+        let is_needed = are_complete.contains(&true) && self.needs_census();
+        let mut complete: Vec<u64> = Vec::new();
+        for (look, is_complete) in self.looks.iter_mut().zip(are_complete) {
+            look.complete = is_complete.then(|| look.complete.unwrap_or(now));
             // What is told of processes is as new as the files.
+            if look.complete.is_some_and(|since| !is_needed || self.census.is_later(since, true)) {
+                complete.push(look.number);
+            }
+        }
+        if !complete.is_empty() {
             if self.looks.iter().any(|look| look.checks == 0 && complete.contains(&look.number)) {
                 self.places.iter_mut().for_each(Place::check_anew);
             }
-            self.check(true);
+            self.check();
             let goes_on = self.places.iter().any(Place::is_being_checked);
             for number in complete {
                 let Some(at) = self.looks.iter().position(|look| look.number == number) else { continue };

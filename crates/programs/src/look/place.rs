@@ -29,6 +29,8 @@ const UNFINISHED: Duration = Duration::from_secs(10);
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug)]
 struct Leader {
+    /// When its file was found: it may be of a process that started just before.
+    seen: Instant,
     pid_namespace: u64,
     seccomp: u32,
     version: u32,
@@ -422,6 +424,7 @@ impl Place {
                 provider.map(|provider| {
                     if name.kind == FileKind::Provider(0) {
                         tracked.leader = Some(Leader {
+                            seen: Instant::now(),
                             pid_namespace: provider.pid_namespace,
                             seccomp: provider.seccomp,
                             version: provider.version,
@@ -521,10 +524,13 @@ impl Place {
         is_empty && self.processes.values().all(|process| process.has_ended)
     }
 
-    /// Whether the census of other PID namespaces is needed.
+    /// Whether a census is needed: of processes of other PID namespaces whose numbers here are not known.
     pub(super) fn needs_census(&self, census: &Census) -> bool {
-        let mut running = self.processes.values().filter(|process| !process.has_ended);
-        running.any(|process| process.leader.is_some_and(|leader| !census.is_own(leader.pid_namespace)))
+        let is_elsewhere =
+            |process: &&Tracked| process.leader.is_some_and(|leader| !census.is_own(leader.pid_namespace));
+        let mut unknown =
+            self.processes.values().filter(|process| !process.has_ended && process.known.is_none());
+        unknown.any(|process| is_elsewhere(&process))
     }
 }
 
@@ -566,7 +572,10 @@ impl Tracked {
             (Some(known), ..) => known.life() != Life::Ended,
             // In this PID namespace, or nowhere.
             (None, Some(leader), _) if census.is_own(leader.pid_namespace) => false,
-            (None, Some(leader), _) => census.find(leader.pid_namespace, id.pid) == LocalProcess::Unknown,
+            (None, Some(leader), _) => {
+                let is_older = census.begun.is_none_or(|begun| begun <= leader.seen);
+                is_older || census.find(leader.pid_namespace, id.pid) == LocalProcess::Unknown
+            }
             // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
             (None, None, Some(is_deserted)) => !is_deserted,
             (None, None, None) => {
