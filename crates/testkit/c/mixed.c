@@ -7,7 +7,7 @@
  * With -DFIRST and with -DSECOND this is another object, each with one function that emits. The program has all three emit in turn: two
  * threads at a time, interrupted by signals whose handler emits through each of them as well, and then a fork's child. Prints
  * "emitted N", "handled N" for the handlers that ran, and "early N" for those of them that interrupted a thread in its first events, where it
- * makes its rings: version 1 lets them, and counts their events as lost.
+ * makes its rings, or at its end, where it gives them back: each version counts their events as lost there, and another one may record its own.
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -47,6 +47,8 @@ static unsigned long handled;
 static unsigned long early;
 /* Events of this thread, of all three objects. */
 static __thread volatile unsigned long done;
+/* This thread is about to end. */
+static __thread volatile int ends;
 
 /* One event of each object, in a signal's handler. */
 static void handle(int signal)
@@ -56,7 +58,7 @@ static void handle(int signal)
 	first_emit(0);
 	second_emit(0);
 	__atomic_add_fetch(&handled, 1, __ATOMIC_RELAXED);
-	if (done < 3)
+	if (done < 3 || ends)
 		__atomic_add_fetch(&early, 1, __ATOMIC_RELAXED);
 }
 
@@ -77,6 +79,14 @@ static void *emit(void *begin)
 	return NULL;
 }
 
+/* A thread of its own. */
+static void *emit_and_end(void *begin)
+{
+	emit(begin);
+	ends = 1;
+	return NULL;
+}
+
 int main(int argument_count, char **arguments)
 {
 	struct itimerval each = { { 0, 100 }, { 0, 100 } }, none = { { 0, 0 }, { 0, 0 } };
@@ -93,7 +103,7 @@ int main(int argument_count, char **arguments)
 	action.sa_flags = SA_RESTART;
 	sigaction(SIGALRM, &action, NULL);
 	setitimer(ITIMER_REAL, &each, NULL);
-	if (pthread_create(&other, NULL, emit, (void *)1))
+	if (pthread_create(&other, NULL, emit_and_end, (void *)1))
 		return 3;
 	emit(NULL);
 	pthread_join(other, NULL);
