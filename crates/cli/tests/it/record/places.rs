@@ -9,6 +9,7 @@ use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{KilledWithTest, wait_until};
 use rtscope_testkit::skip;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -144,6 +145,30 @@ fn root_each_pass_of_a_place_is_an_event_of_its_thread() {
         }
         assert_eq!(uprobes().matches("/p0_hit ").count(), 0, "{}", uprobes());
     }
+}
+
+/// Where a program begins: what runs once in each process that executes it (`e_entry`, elf(5)).
+fn entry(program: &Path) -> u64 {
+    let bytes = fs::read(program).expect("there");
+    u64::from_le_bytes(bytes[24..32].try_into().expect("eight"))
+}
+
+// NEEDS: one kernel
+#[test]
+fn root_an_address_of_a_stripped_program_is_recorded() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let program = rtscope_testkit::process::program("rtscope-emitter").expect("built");
+    let place = format!("{}:{:#x}", text(&program), entry(&program));
+    let script = format!("for i in 1 2 3 4 5; do '{}' count 1 1; done", text(&program));
+    let (trace, account) = record(directory.path(), &["--at", &place], &["sh", "-c", &script]);
+    let events = printed(&trace);
+    let passes: Vec<_> =
+        events.iter().filter(|event| event["event"].to_string().contains("probe:")).collect();
+    assert_eq!((passes.len(), lost(&account)), (5, 0), "{account}");
+    let of: BTreeSet<_> = passes.iter().map(|event| event["tid"].as_u64()).collect();
+    assert_eq!(of.len(), 5, "once in each process: {passes:?}");
+    assert!(of_process(std::process::id()).is_empty(), "{}", uprobes());
 }
 
 // NEEDS: host
