@@ -20,6 +20,9 @@ const EH_FRAME_BYTES_MAX: u64 = 64 << 20;
 /// The same without a table to search in, which is then read from its begin for each frame: 2 ms. All linkers make that table.
 const EH_FRAME_WITHOUT_TABLE_MAX: usize = 1 << 20;
 
+/// Bytes of a file that is not trusted, read for its unwind information, and again for its names: large programs' symbols and their names have some 100 MiB.
+const UNTRUSTED_BYTES_MAX: usize = 256 << 20;
+
 /// Those of linkers have 20 or 32.
 const BUILD_ID_BYTES_MAX: usize = 64;
 
@@ -98,9 +101,34 @@ impl ModuleFile {
 
     fn reader(&self) -> io::Result<Box<dyn ReadSeek>> {
         Ok(match self {
-            ModuleFile::File(file) => Box::new(file.try_clone()?),
+            ModuleFile::File(file) if self.is_trusted() => Box::new(file.try_clone()?),
+            ModuleFile::File(file) => {
+                Box::new(Limited { file: file.try_clone()?, left: UNTRUSTED_BYTES_MAX })
+            }
             ModuleFile::Bytes { bytes, .. } => Box::new(io::Cursor::new(bytes.clone())),
         })
+    }
+}
+
+/// A file of which only so many bytes are read: what it says of the size of its sections is anybody's word, and they may be holes.
+#[derive(Debug)]
+struct Limited<F> {
+    file: F,
+    left: usize,
+}
+
+impl<F: Read> Read for Limited<F> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.checked_sub(bytes.len());
+        self.left =
+            left.ok_or_else(|| io::Error::other("more of it would have to be read than is allowed"))?;
+        self.file.read(bytes)
+    }
+}
+
+impl<F: Seek> Seek for Limited<F> {
+    fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
+        self.file.seek(place)
     }
 }
 
@@ -230,6 +258,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use object::read::ReadRef;
 
     /// With this unwind information, and no table.
     pub(crate) fn module(eh_frame: Vec<u8>) -> Module {
@@ -248,5 +277,20 @@ pub(crate) mod tests {
     fn what_would_be_read_from_its_begin_for_each_frame_is_small() {
         assert!(module(vec![0; EH_FRAME_WITHOUT_TABLE_MAX]).unwind_table().is_some());
         assert!(module(vec![0; EH_FRAME_WITHOUT_TABLE_MAX + 1]).unwind_table().is_none());
+    }
+
+    #[test]
+    fn of_a_file_that_is_not_trusted_no_more_is_read_than_is_allowed() {
+        let limited = || Limited { file: io::Cursor::new(vec![0; 100]), left: 60 };
+        let (mut file, mut bytes) = (limited(), [1; 50]);
+        file.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, [0; 50]);
+        file.seek(SeekFrom::Start(0)).unwrap();
+        assert!(file.read_exact(&mut bytes).unwrap_err().to_string().contains("allowed"));
+        // However large a section is said to be.
+        let cache = ReadCache::new(limited());
+        assert!(
+            ReadRef::read_bytes_at(&cache, 0, 80).is_err() && ReadRef::read_bytes_at(&cache, 0, 40).is_ok()
+        );
     }
 }
