@@ -30,7 +30,7 @@ use rtscope_event::exact;
 pub use sink::{DiscardingSink, Looks, Sink};
 use sleep::Sleep;
 pub use snapshot::{Askers, Snapshot, SnapshotSpace};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -457,7 +457,10 @@ impl Programs {
             user.processes.values_mut().for_each(Process::disable);
         }
         if !result? {
-            for user in self.look.unseen() {
+            let all = || {
+                self.users.values().map(|user| user.account).collect::<BTreeSet<u32>>().into_iter().collect()
+            };
+            for user in self.look.unseen().unwrap_or_else(all) {
                 self.refusals.add(user, Cause::NotLookedAt, "");
             }
         }

@@ -122,6 +122,9 @@ pub(crate) enum Until {
 /// The sessions in containers' `/dev/shm`, by container; `None` once there are to be none any more.
 pub(crate) type Sessions = Arc<Mutex<Option<BTreeMap<u64, SharedSession>>>>;
 
+/// Users who wait for their turn of a look, and the newest look that this knows of.
+pub(crate) type Unseen = Arc<Mutex<(u64, Vec<u32>)>>;
+
 /// What a recording asks of programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
@@ -140,7 +143,7 @@ pub(crate) struct Look {
     /// Wakes whoever waits for findings.
     told: Arc<EventFd>,
     sessions: Sessions,
-    unseen: Arc<Mutex<Vec<u32>>>,
+    unseen: Unseen,
     asked: u64,
 }
 
@@ -192,7 +195,7 @@ impl Look {
         let sessions: Sessions = Arc::new(Mutex::new(Some(BTreeMap::new())));
         let outbox = Outbox { found: found_sender, told: Arc::clone(&told), has_told: false };
         let (base, theirs, wake) = (base.to_owned(), Arc::clone(&sessions), Arc::clone(&ask));
-        let unseen = Arc::new(Mutex::new(Vec::new()));
+        let unseen = Arc::new(Mutex::new((0, Vec::new())));
         let looker = Looker::new(&base, recording, (theirs, Arc::clone(&unseen)), wake, outbox)?;
         Builder::new()
             .name("look".to_string())
@@ -255,9 +258,10 @@ impl Look {
         self.clear();
     }
 
-    /// Users at whose files the thread has not looked since the last request.
-    pub(crate) fn unseen(&self) -> Vec<u32> {
-        self.unseen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Users at whose files the thread has not looked since the last request. `None`: it has not even begun.
+    pub(crate) fn unseen(&self) -> Option<Vec<u32>> {
+        let (number, users) = self.unseen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (number >= self.asked).then_some(users)
     }
 
     /// The descriptor that is readable when there are findings.

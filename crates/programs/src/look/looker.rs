@@ -9,7 +9,7 @@ use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
-use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Until, Whose};
+use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
 use crate::Error;
 use crate::budget::{Account, Cause, TURN};
 use crate::containers::{Containers, Discovery, user_of};
@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between scans for containers, which visit all processes of the machine.
@@ -45,8 +45,7 @@ pub(super) struct Looker {
     base: PathBuf,
     session: Option<Session>,
     sessions: Sessions,
-    /// Users who wait for their turn of a look.
-    unseen: Arc<Mutex<Vec<u32>>>,
+    unseen: Unseen,
     census: Counter,
     times: TimeNamespaces,
     shelf: Shelf,
@@ -67,6 +66,9 @@ pub(super) struct Looker {
     rests: HashMap<Whose, Instant>,
     polled: Option<Instant>,
     looks: Vec<PendingLook>,
+    newest_look: u64,
+    /// There was no time for all.
+    has_requests: bool,
     told: BTreeSet<String>,
     unusable: Unusable,
     /// Only of a recording.
@@ -95,7 +97,7 @@ impl Looker {
     pub(super) fn new(
         base: &Path,
         recording: Option<(Session, Arc<UserDirectory>, ServedDirectory)>,
-        (sessions, unseen): (Sessions, Arc<Mutex<Vec<u32>>>),
+        (sessions, unseen): (Sessions, Unseen),
         wake: Arc<EventFd>,
         out: Outbox,
     ) -> Result<Looker, Error> {
@@ -121,6 +123,8 @@ impl Looker {
             rests: HashMap::new(),
             polled: None,
             looks: Vec::new(),
+            newest_look: 0,
+            has_requests: false,
             told: BTreeSet::new(),
             unusable: Unusable::default(),
             watch: None,
@@ -182,9 +186,17 @@ impl Looker {
     fn serve(&mut self, requests: &Receiver<Request>) -> bool {
         // It fails when it is not set.
         let _ = self.wake.read();
+        let begun = Instant::now();
+        self.has_requests = false;
         loop {
+            // One user's ended processes can be any number of requests.
+            if begun.elapsed() > TURN {
+                self.has_requests = true;
+                return true;
+            }
             match requests.try_recv() {
                 Ok(Request::Look(number, until)) => {
+                    self.newest_look = number;
                     let rounds = self.bases.iter().map(|(base, state)| {
                         // One that is being read may have passed what is new.
                         (*base, state.rounds + 1 + u64::from(state.is_being_read()))
@@ -514,11 +526,14 @@ impl Looker {
         }
         let is_seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));
         let unseen = self.places.iter().filter(|place| !is_seen(place)).map(|place| place.user).collect();
-        *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) = unseen;
+        *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) = (self.newest_look, unseen);
     }
 
     /// Sleeps until there is something to do.
     fn sleep(&mut self) {
+        if self.has_requests {
+            return;
+        }
         let now = Instant::now();
         let polled = self.polled.unwrap_or(now) + POLL_INTERVAL;
         let resting = |place: &Place| self.rests.get(&place.whose()).copied().unwrap_or(place.next);

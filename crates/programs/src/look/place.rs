@@ -16,6 +16,7 @@ use crate::shelf::{Owner, Shelf};
 use nix::unistd::geteuid;
 use rtscope_abi::program as abi;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,8 @@ pub(super) struct Place {
     inodes: BTreeMap<(u64, u64), FileName>,
     /// Files that are to be removed once their program has let go of them.
     removable: BTreeSet<FileName>,
+    /// The last of them that was tried, if there was no time for all.
+    tried: Option<FileName>,
     /// Since when files have been incomplete.
     incomplete: BTreeMap<FileName, Instant>,
     /// When to look again; and since when that has been asked for.
@@ -145,6 +148,7 @@ impl Place {
             held: Vec::new(),
             inodes: BTreeMap::new(),
             removable: BTreeSet::new(),
+            tried: None,
             incomplete: BTreeMap::new(),
             next: now,
             rests_until: now,
@@ -169,15 +173,34 @@ impl Place {
         if self.processes.get(&process).is_some_and(|tracked| !tracked.has_ended) {
             return;
         }
-        let names = self.known.iter().filter(|name| name.process == process).copied();
+        let first = FileName { process, kind: FileKind::Provider(0) };
+        let names = self.known.range(first..).take_while(|name| name.process == process).copied();
         self.remove(names.collect());
     }
 
-    /// Removes files as soon as no program holds them.
+    /// Removes files, those that a program holds when it has let go of them.
     pub(super) fn remove(&mut self, names: Vec<FileName>) {
-        self.removable.extend(names);
-        self.removable.retain(|name| !self.directory.remove(*name));
+        let held = names.into_iter().filter(|name| !self.directory.remove(*name));
+        self.removable.extend(held);
         self.wake();
+    }
+
+    /// Tries again to remove files that were held, for a while.
+    fn remove_held(&mut self, files: &BTreeSet<FileName>) {
+        let begun = Instant::now();
+        self.removable.retain(|name| files.contains(name));
+        let after = self.tried.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut gone = BTreeSet::new();
+        for name in self.removable.range((after, Bound::Unbounded)) {
+            if self.directory.remove(*name) {
+                gone.insert(*name);
+            }
+            if begun.elapsed() > TURN {
+                self.tried = Some(*name);
+                break;
+            }
+        }
+        self.removable.retain(|name| !gone.contains(name));
     }
 
     /// Something has changed in it: it is looked at as soon as its rest is over.
@@ -277,7 +300,7 @@ impl Place {
         self.crowded_until = None;
         self.known.retain(|name| files.contains(name));
         self.count_rings();
-        self.removable.retain(|name| files.contains(name) && !self.directory.remove(*name));
+        self.remove_held(&files);
         self.inodes.retain(|_, name| files.contains(name));
         self.incomplete.retain(|name, _| files.contains(name));
         self.forget_vanished(&files, out);
