@@ -12,3 +12,12 @@ pub fn name(uid: u32) -> Option<String> {
 pub fn shown(uid: u32) -> String {
     name(uid).map_or_else(|| uid.to_string(), |name| format!("{uid} ({name})"))
 }
+
+/// Whether a process may have files in the directory of a user: it has one of its ids, or once was root's. A number is what whoever wrote a
+/// file says. `true` where that cannot be told: the process has ended.
+pub(crate) fn may_be_of(pid: u32, uid: u32) -> bool {
+    let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else { return true };
+    let status = String::from_utf8_lossy(&status);
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
+    uid == 0 || ids.split_whitespace().any(|id| id == uid.to_string())
+}

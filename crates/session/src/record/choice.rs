@@ -4,6 +4,7 @@
 
 use super::settings::ProgramsSettings;
 use crate::Failure;
+use crate::users::may_be_of;
 use rtscope_ctf::Condition;
 use rtscope_event::{Glob, counted};
 use rtscope_programs::RingInfo;
@@ -166,15 +167,6 @@ impl Chooser {
         }
         false
     }
-}
-
-/// Whether a process may have files in the directory of a user: it has one of its ids, or once was root's. A number is what whoever wrote a
-/// file says. `true` where that cannot be told: the process has ended.
-fn may_be_of(pid: u32, uid: u32) -> bool {
-    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return true };
-    let status = String::from_utf8_lossy(&status);
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    uid == 0 || ids.split_whitespace().any(|id| id == uid.to_string())
 }
 
 /// As /proc has it: without where cgroups are mounted, and without a slash at its end.

@@ -293,8 +293,16 @@ impl SpanTracker {
     /// Whether events of this program are left out: numbers of work may be addresses, which other processes have, too.
     fn is_of_another_process(&self, ring: &RingInfo) -> bool {
         let process = ring.host_pid.unwrap_or(ring.pid);
-        let is_work = self.users.question().steps.is_some();
-        is_work && self.target.pid.is_some_and(|wanted| wanted != process)
+        self.process_wanted().is_some_and(|wanted| wanted != process)
+    }
+
+    fn process_wanted(&self) -> Option<u32> {
+        self.users.question().steps.is_some().then_some(self.target.pid).flatten()
+    }
+
+    /// Whether they are of a program that only says that it is the one.
+    fn is_of_a_liar(&self, thread: ThreadNumber) -> bool {
+        self.process_wanted().is_some() && !self.threads[thread].is_its
     }
 
     /// The end: what was counted.
@@ -320,6 +328,9 @@ impl NewEvents for SpanTracker {
         }
         let owner = Owner::of(event.account, event.ring.uid);
         let thread = self.threads.number(event.ring, owner.account, &self.target);
+        if self.is_of_a_liar(thread) {
+            return;
+        }
         let Some((class, note)) = self.users.class(event) else {
             self.users.missed(owner, thread, Missed::Described);
             return;
@@ -340,6 +351,9 @@ impl NewEvents for SpanTracker {
             return;
         }
         let thread = self.threads.number(ring, account, &self.target);
+        if self.is_of_a_liar(thread) {
+            return;
+        }
         self.users.missed(Owner::of(account, ring.uid), thread, Missed::Overwritten);
     }
 }

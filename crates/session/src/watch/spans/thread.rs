@@ -2,6 +2,7 @@
 //! The threads whose events are paired: their numbers and names in the kernel, and what was counted of them.
 
 use super::SpanTarget;
+use crate::users::may_be_of;
 use rtscope_analyze::summary::SpanThreadSummary;
 use rtscope_event::{Comm, Pid, Priority, Tid};
 use rtscope_programs::RingInfo;
@@ -17,6 +18,8 @@ pub(super) struct SpanThread {
     pub(super) comm: Comm,
     pub(super) prio: Priority,
     pub(super) is_target: bool,
+    /// Its process is one of the user whose file names it. Any user can write any number into his file.
+    pub(super) is_its: bool,
     /// The clock of its ring, and what that shows more than this process's.
     pub(super) clock: u32,
     pub(super) clock_offset_ns: i64,
@@ -30,13 +33,15 @@ impl SpanThread {
     /// As it is when its first event is seen; what can no longer be read is taken from its ring, and as most threads have it. `here`: its number here,
     /// if that is known.
     pub(super) fn new(ring: &RingInfo, here: Option<u32>, target: &SpanTarget) -> SpanThread {
+        let pid = ring.host_pid.unwrap_or(ring.pid);
         let mut thread = SpanThread {
             tid: Tid(ring.tid),
             is_known_here: false,
-            pid: Pid(ring.host_pid.unwrap_or(ring.pid)),
+            pid: Pid(pid),
             comm: Comm::from_bytes(ring.comm.as_bytes()),
             prio: Priority(120),
             is_target: false,
+            is_its: may_be_of(pid, ring.uid),
             clock: ring.clock,
             clock_offset_ns: ring.clock_offset_ns,
             intervals: 0,
@@ -50,9 +55,10 @@ impl SpanThread {
 
     /// Its number here, now or later.
     pub(super) fn place(&mut self, here: Option<u32>, target: &SpanTarget) {
+        let here = here.filter(|_| self.is_its);
         (self.tid, self.is_known_here) = (here.map_or(self.tid, Tid), here.is_some());
         self.refresh();
-        self.is_target = target.pid.is_none_or(|wanted| wanted == self.pid.0)
+        self.is_target = target.pid.is_none_or(|wanted| self.is_its && wanted == self.pid.0)
             && target.tid.is_none_or(|wanted| self.is_known_here && wanted == self.tid.0)
             && target.name.as_ref().is_none_or(|name| name.matches(self.comm.as_bytes()));
     }
@@ -104,6 +110,17 @@ fn priority(stat: &str) -> Option<Priority> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_says_it_is_another_users_process_is_no_target() {
+        let (own, user) = (std::process::id(), nix::unistd::getuid().as_raw());
+        let target = SpanTarget { pid: Some(own), ..SpanTarget::default() };
+        for (uid, is_its) in [(user, true), (user + 4711, false)] {
+            let ring = RingInfo { pid: own, tid: own, uid, ..super::super::tests::ring(1, "one") };
+            let thread = SpanThread::new(&ring, Some(own), &target);
+            assert_eq!((thread.is_target, thread.is_known_here, thread.is_its), (is_its, is_its, is_its));
+        }
+    }
 
     #[test]
     fn priorities_are_the_kernels() {
