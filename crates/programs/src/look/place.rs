@@ -107,6 +107,8 @@ pub(super) struct Place {
     crowded_until: Option<Instant>,
     /// The last process whose life was checked, if the turn was over before all were.
     checked: Option<ProcessId>,
+    /// Somebody waits until all were.
+    waits_for_check: bool,
     /// Processes that make rings faster than they are opened, as told.
     behind: BTreeSet<ProcessId>,
     /// Whether its path still names it.
@@ -154,6 +156,7 @@ impl Place {
             rests_until: now,
             crowded_until: None,
             checked: None,
+            waits_for_check: false,
             behind: BTreeSet::new(),
             is_current: true,
         }
@@ -528,17 +531,18 @@ impl Place {
                 break;
             }
         }
+        self.waits_for_check &= self.checked.is_some();
         out.flush();
     }
 
     /// The next turn of checking begins with the first process.
     pub(super) fn check_anew(&mut self) {
-        self.checked = None;
+        (self.checked, self.waits_for_check) = (None, true);
     }
 
-    /// Whether the next turn of checking goes on where the last one ended.
+    /// Whether not all processes were checked since then.
     pub(super) fn is_being_checked(&self) -> bool {
-        self.checked.is_some()
+        self.waits_for_check
     }
 
     /// Whether all of its processes have ended, and nothing of them is left.
