@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// Threads that are read of a process; further ones have no number here.
 const THREADS_MAX: usize = 4096;
+/// Threads of a process are read for this long: of that many, and of fewer where each takes long. The kernel writes all groups of a process beside the number,
+/// and one with 65 536 of them needs 17 ms for each thread.
+const READING: Duration = Duration::from_millis(80);
 /// Processes whose threads are kept.
 const PROCESSES_MAX: usize = 256;
 /// After its threads were read, a process waits for this many times as long as that took.
@@ -41,7 +44,9 @@ impl Threads for Proc {
     fn all(&mut self, pid: u32, most: usize) -> Vec<(u32, u32)> {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
         let numbers = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        numbers.take(most).filter_map(|tid| Some((tid, self.number_there(pid, tid)?))).collect()
+        let begun = Instant::now();
+        let in_time = numbers.take(most).take_while(|_| begun.elapsed() < READING);
+        in_time.filter_map(|tid| Some((tid, self.number_there(pid, tid)?))).collect()
     }
 
     fn number_there(&self, pid: u32, tid: u32) -> Option<u32> {
