@@ -8,6 +8,7 @@ use crate::names::is_trusted;
 use rtscope_event::Pid;
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// One part in so many of the time is each user's.
@@ -77,10 +78,13 @@ impl Budget {
     }
 }
 
-/// Who started a process: its real user, since who owns `/proc/PID` is root where a program says that it is not to be dumped. `None`: it has ended.
+/// Who started a process: who owns `/proc/PID`; its real user where that is root, since it is where a program says that it is not to be dumped. For the
+/// latter the kernel writes all groups that the process is in, which can take 17 ms. `None`: it has ended.
 pub fn user_of(pid: Pid) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    real_user(&status)
+    match fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
+        0 => real_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?),
+        user => Some(user),
+    }
 }
 
 fn real_user(status: &str) -> Option<u32> {
