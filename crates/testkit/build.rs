@@ -5,7 +5,11 @@
 fn main() {
     println!("cargo::rerun-if-changed=../../include/rtscope");
     let directory = std::env::var("OUT_DIR").expect("cargo sets it");
-    for (source, program) in [("linked", "rtscope-emitter"), ("descriptors", "rtscope-descriptors")] {
+    for (source, program) in [
+        ("linked", "rtscope-emitter"),
+        ("descriptors", "rtscope-descriptors"),
+        ("channels", "rtscope-channels"),
+    ] {
         println!("cargo::rerun-if-changed=c/{source}.c");
         cc::Build::new()
             .file(format!("c/{source}.c"))

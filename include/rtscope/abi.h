@@ -35,8 +35,16 @@
  * RTU_ENABLED(session). At its end the collector writes 0, after the session is gone; programs that find a number and no
  * session that lives write 0 themselves.
  *
- * Enabling. A word of `enabled` is RTU_ENABLED(session) or 0. A program that finds the session of its collector dead takes back what
- * that session has enabled, and nothing else: by compare-and-swap.
+ * Enabling. A word of `enabled` is RTU_ENABLED(session), with RTU_TO_CHANNEL if its event goes to a channel of the session's device, or 0. A
+ * program that finds the session of its collector dead takes back what that session has enabled, and nothing else: by compare-and-swap.
+ * Numbers of sessions leave RTU_TO_CHANNEL free; those of collectors from before there were channels may not, but have no RTU_CHANNELS.
+ *
+ * Channels. The session of a collector with RTU_CHANNELS has patterns ">/GLOB" and "</GLOB": of the events that are enabled, those whose last such
+ * pattern is the first kind go to a channel; and one line "@/..." about the device (channel.h). Programs that know no channels find no
+ * event with these names. Each thread that has such events has a channel for itself. A message there is a record as rings have it: its first word
+ * has a mark, a flag ends it, and its tag counts messages. RTU_ID_WHO says whose channel it is, before the first event and at
+ * least every RTU_WHO_EVERY messages; a message may come within another one, of the thread that a signal handler has interrupted, or
+ * overtake it. A message counts its time from the newest RTU_ID_WHO with an earlier number.
  *
  * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_QUIET_NS
  * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
@@ -90,6 +98,8 @@
 
 /* What a session writes into the words that it enables: never 0. */
 #define RTU_ENABLED(session) ((uint32_t)((session) >> 16) | 1)
+/* Beside it: the event goes to a channel of an STM. */
+#define RTU_TO_CHANNEL 2
 
 #define RTU_TIME_BITS 30
 #define RTU_TIME_SHIFT 34
@@ -98,6 +108,7 @@
 /* Ids that are not events. The event ids of a process are 0 to RTU_EVENTS_MAX - 1. */
 #define RTU_ID_PADDING 0xffff /* up to the end of the sub-buffer, whatever its length says */
 #define RTU_ID_SYNC 0xfffe    /* struct rtu_sync */
+#define RTU_ID_WHO 0xfffd     /* struct rtu_who; in channels, where there is no RTU_ID_SYNC */
 
 /* struct rtu_sync.cpu and wherever the CPU is not known. */
 #define RTU_CPU_UNKNOWN 0xffffffffU
@@ -110,6 +121,23 @@ struct rtu_sync {
 	uint32_t zero;
 };
 
+/* In a channel: whose it is from here on. */
+struct rtu_who {
+	uint64_t word;
+	uint64_t time; /* the clock, whole */
+	uint64_t lost; /* events that this channel's thread could not write before this */
+	uint32_t cpu;  /* where the thread runs from here on */
+	uint32_t clock;
+	uint64_t birth_ns;
+	uint32_t pid, tid;
+	uint32_t number;  /* among the rings and channels of the process */
+	uint32_t version; /* RTU_CHANNEL_VERSION */
+	char comm[16];
+};
+#define RTU_CHANNEL_VERSION 1
+/* Messages between two of them, at most: what is read may begin anywhere. */
+#define RTU_WHO_EVERY 64
+
 enum rtu_clock {
 	RTU_CLOCK_MONOTONIC = 1, /* CLOCK_MONOTONIC, ns */
 	RTU_CLOCK_TSC = 2,	 /* x86's time stamp counter */
@@ -121,11 +149,12 @@ enum rtu_cause {
 	RTU_LOST_NO_RING = 0,  /* the thread has no ring: it could not be made, or was not to be made now */
 	RTU_LOST_IN_SETUP = 1, /* a signal handler's event while the thread's ring was being made */
 	RTU_LOST_TOO_LARGE = 2,
-	RTU_LOST_IN_CHILD = 3, /* in a child that has no files (a raw clone) */
-	RTU_LOST_CAUSES = 4,   /* of version 1: in `lost`. The others are in `more_lost`, from its begin */
-	RTU_LOST_NOBODY = 4,   /* the thread was to have no ring, since nobody has emptied any for a while */
-	RTU_LOST_NO_FILE = 5,  /* of a library, or a child, whose file could not be made */
-	RTU_LOST_ALL_CAUSES = 6,
+	RTU_LOST_IN_CHILD = 3,	 /* in a child that has no files (a raw clone) */
+	RTU_LOST_CAUSES = 4,	 /* of version 1: in `lost`. The others are in `more_lost`, from its begin */
+	RTU_LOST_NOBODY = 4,	 /* the thread was to have no ring, since nobody has emptied any for a while */
+	RTU_LOST_NO_FILE = 5,	 /* of a library, or a child, whose file could not be made */
+	RTU_LOST_NO_CHANNEL = 6, /* the thread has no channel of the STM that the event is to go to */
+	RTU_LOST_ALL_CAUSES = 7,
 };
 
 enum rtu_flag {
@@ -133,6 +162,8 @@ enum rtu_flag {
 	/* Set for programs that must make no system call: no new rings, unless a thread asks for one. */
 	RTU_NO_LAZY = 2,
 	RTU_BLOCKING = 4, /* a full ring is waited for, where the program allows it */
+	RTU_CHANNELS = 8, /* some events go to channels */
+	RTU_OR_RING = 16, /* those of threads that can have none go to their rings, instead of being lost */
 };
 
 /* Blocking mode: after this time without a beat of the collector, threads wait no more. A disk may hold it up for seconds. */
@@ -182,18 +213,23 @@ struct rtu_provider {
 	uint64_t zero;
 
 	/* From here on: version 2 only. Written by the program. Only N = 0 has them. */
-	uint64_t more_lost[4] __attribute__((aligned(64))); /* of RTU_LOST_CAUSES + i */
-	uint64_t time_namespace;			    /* inode number of /proc/self/ns/time; 0: not known */
-	int64_t monotonic_offset_ns;			    /* what that namespace adds to CLOCK_MONOTONIC, */
-	int64_t boottime_offset_ns;			    /* and to CLOCK_BOOTTIME */
-	uint32_t objects_refused;			    /* libraries that have no file, */
-	uint32_t object_errno;				    /* and why the last one has none */
+	uint64_t more_lost[3] __attribute__((aligned(64))); /* of RTU_LOST_CAUSES + i */
+	uint32_t channels;				    /* how many channels threads got; */
+	uint16_t channel_errno;				    /* why the last that got none did not */
+	uint16_t knows;		     /* RTU_KNOWS_CHANNELS; 0 in earlier headers of this version */
+	uint64_t time_namespace;     /* inode number of /proc/self/ns/time; 0: not known */
+	int64_t monotonic_offset_ns; /* what that namespace adds to CLOCK_MONOTONIC, */
+	int64_t boottime_offset_ns;  /* and to CLOCK_BOOTTIME */
+	uint32_t objects_refused;    /* libraries that have no file, */
+	uint32_t object_errno;	     /* and why the last one has none */
 
 	/* Written by the collector. Only N = 0 has them. */
 	uint64_t more_told[4] __attribute__((aligned(64))); /* how much of `more_lost` is in some recording */
 	uint32_t refused_told, zero3;			    /* the same of `objects_refused` */
 	uint64_t zero2[3];
 };
+
+#define RTU_KNOWS_CHANNELS 1
 
 /* Of version 1: up to more_lost. */
 #define RTU_PROVIDER_BYTES_1 512
@@ -260,6 +296,7 @@ struct rtu_session {
 #define RTU_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 RTU_ASSERT(sizeof(struct rtu_sync) == 32, "size of rtu_sync");
+RTU_ASSERT(sizeof(struct rtu_who) == 72, "size of rtu_who");
 RTU_ASSERT(sizeof(struct rtu_provider) == 640, "size of rtu_provider");
 RTU_ASSERT(sizeof(struct rtu_look) == 192, "size of rtu_look");
 RTU_ASSERT(sizeof(struct rtu_ring) == 192, "size of rtu_ring");

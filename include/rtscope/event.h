@@ -488,40 +488,42 @@ static char rtscope__source __attribute__((unused));
  * The values are set, and the record is written, in one expression: temporaries of C++ live to its end, such as the text of
  * rtscope_str(name, object.text().c_str()).
  */
-#define RTSCOPE__STATEMENT(label, provider, event, text, level, data, ...)                                          \
-	do {                                                                                                        \
-		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                             \
-				"an event's level is a number from RTSCOPE_EMERG (0) on");                          \
-		RTSCOPE__ASSERT(RTSCOPE__COUNT(__VA_ARGS__) <= 16, "an event has at most 16 fields");               \
-		RTSCOPE__EACH(RTSCOPE__NO_SUCH_KIND_OF_FIELD, __VA_ARGS__)                                          \
-		RTSCOPE__ALLOW_SOURCE                                                                               \
-		struct rtscope__event *rtscope__event;                                                              \
-		__asm__(RTSCOPE__EVENT_ASM(label, text) data RTSCOPE__ADDRESS_ASM(label)                            \
-			: "=r"(rtscope__event)                                                                      \
-			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level) RTSCOPE__EACH(RTSCOPE__OPERAND, __VA_ARGS__));     \
-		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                      \
-				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                                  \
-			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                                \
-			(void)(RTSCOPE__EACH(RTSCOPE__SET, __VA_ARGS__) __extension__({                             \
-				const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);      \
-				const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);        \
-				RTSCOPE__PROBE(label, provider, event, text, level, __VA_ARGS__);                   \
-				if (RTSCOPE__LIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) {      \
-					struct rtscope__record rtscope__record =                                    \
-						rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes); \
-					if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                          \
-						unsigned char *rtscope__at = rtscope__record.place;                 \
-						if (rtscope__payload & 7)                                           \
-							rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);    \
-						RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                          \
-						(void)rtscope__at;                                                  \
-						rtscope__commit(rtscope__record);                                   \
-					}                                                                           \
-				}                                                                                   \
-				0;                                                                                  \
-			}));                                                                                        \
-		}                                                                                                   \
-		RTSCOPE__ALLOWED_SOURCE                                                                             \
+#define RTSCOPE__STATEMENT(label, provider, event, text, level, data, ...)                                           \
+	do {                                                                                                         \
+		RTSCOPE__ASSERT((int64_t)(level) >= 0 && (int64_t)(level) <= INT32_MAX,                              \
+				"an event's level is a number from RTSCOPE_EMERG (0) on");                           \
+		RTSCOPE__ASSERT(RTSCOPE__COUNT(__VA_ARGS__) <= 16, "an event has at most 16 fields");                \
+		RTSCOPE__EACH(RTSCOPE__NO_SUCH_KIND_OF_FIELD, __VA_ARGS__)                                           \
+		RTSCOPE__ALLOW_SOURCE                                                                                \
+		struct rtscope__event *rtscope__event;                                                               \
+		__asm__(RTSCOPE__EVENT_ASM(label, text) data RTSCOPE__ADDRESS_ASM(label)                             \
+			: "=r"(rtscope__event)                                                                       \
+			: RTSCOPE__SOURCE, RTSCOPE__LEVEL(level) RTSCOPE__EACH(RTSCOPE__OPERAND, __VA_ARGS__));      \
+		if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)) |                       \
+				      RTSCOPE__LOAD(rtscope__event->semaphore))) {                                   \
+			RTSCOPE__EACH(RTSCOPE__DECLARE, __VA_ARGS__)                                                 \
+			(void)(RTSCOPE__EACH(RTSCOPE__SET, __VA_ARGS__) __extension__({                              \
+				const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);       \
+				const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);         \
+				RTSCOPE__PROBE(label, provider, event, text, level, __VA_ARGS__);                    \
+				const uint32_t rtscope__enabled =                                                    \
+					RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled));                      \
+				if (RTSCOPE__LIKELY(rtscope__enabled)) {                                             \
+					struct rtscope__record rtscope__record = rtscope__reserve(                   \
+						rtscope__tls, rtscope__event->id, rtscope__bytes, rtscope__enabled); \
+					if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                           \
+						unsigned char *rtscope__at = rtscope__record.place;                  \
+						if (rtscope__payload & 7)                                            \
+							rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);     \
+						RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                           \
+						(void)rtscope__at;                                                   \
+						rtscope__commit(rtscope__record);                                    \
+					}                                                                            \
+				}                                                                                    \
+				0;                                                                                   \
+			}));                                                                                         \
+		}                                                                                                    \
+		RTSCOPE__ALLOWED_SOURCE                                                                              \
 	} while (0)
 
 /* ---- spans -------------------------------------------------------------------------------------------------------------- */
@@ -557,8 +559,10 @@ struct rtscope__span {
 
 static inline __attribute__((always_inline)) void rtscope__end_span(struct rtscope__span *span)
 {
-	if (RTSCOPE__UNLIKELY(RTSCOPE__LOAD(*RTSCOPE__LOAD(span->event->enabled)))) {
-		struct rtscope__record record = rtscope__reserve(rtscope__tls, span->event->id, 8);
+	const uint32_t enabled = RTSCOPE__LOAD(*RTSCOPE__LOAD(span->event->enabled));
+
+	if (RTSCOPE__UNLIKELY(enabled)) {
+		struct rtscope__record record = rtscope__reserve(rtscope__tls, span->event->id, 8, enabled);
 
 		if (RTSCOPE__LIKELY(record.place != 0))
 			rtscope__commit(record);

@@ -512,8 +512,8 @@ static inline int rtscope__wanted(const struct rtu_session *session, const char 
 	if (level > session->level)
 		return 0;
 	while (patterns < end) {
-		/* An empty one, which no collector writes, would be read with what follows. */
-		if (*patterns && rtscope__matches(patterns + 1, text, name_end)) {
+		/* An empty one, which no collector writes, would be read with what follows. Others than these are about channels. */
+		if ((*patterns == '+' || *patterns == '-') && rtscope__matches(patterns + 1, text, name_end)) {
 			if (*patterns == '-')
 				return 0;
 			wanted = 1;
@@ -521,6 +521,25 @@ static inline int rtscope__wanted(const struct rtu_session *session, const char 
 		patterns += strlen(patterns) + 1;
 	}
 	return wanted;
+}
+
+/*
+ * What stands in the word of an event that the session wants: the last pattern about channels that it matches decides. Those begin with > or <
+ * and /, which no name has, so programs that know no channels match nothing with them.
+ */
+static inline uint32_t rtscope__word_of(const struct rtu_session *session, const char *text)
+{
+	const char *patterns = (const char *)(session + 1), *end = patterns + session->bytes;
+	const char *name_end = strchr(text, ' ');
+	uint32_t to_channel = 0;
+
+	while (session->flags & RTU_CHANNELS && name_end && patterns < end) {
+		if ((patterns[0] == '>' || patterns[0] == '<') && patterns[1] == '/' &&
+		    rtscope__matches(patterns + 2, text, name_end))
+			to_channel = patterns[0] == '>' ? RTU_TO_CHANNEL : 0;
+		patterns += strlen(patterns) + 1;
+	}
+	return RTU_ENABLED(session->session) | to_channel;
 }
 
 /* ---- sessions: the collector ------------------------------------------------------------------------------------------ */

@@ -59,6 +59,42 @@ static inline void rtscope__bury(struct rtscope__shared *shared, struct rtscope_
 	rtscope__keep_remains(shared, thread, sizeof(*thread));
 }
 
+/*
+ * In the child nobody has a channel. What the fork came into goes on, into memory of nobody. Before rings are forgotten, since a thread's
+ * page is known by its ring, or else by its channel.
+ */
+static inline void rtscope__forget_channels(struct rtscope__shared *shared, struct rtscope__thread *mine)
+{
+	struct rtscope__room *room = shared->room;
+
+	for (uint32_t i = 0; i < RTSCOPE__CHANNELS_MAX; i++) {
+		struct rtscope__channel *channel = room->channels[i];
+		struct rtscope__thread *thread = room->channel_threads[i];
+		int has_place = channel && rtscope__has_place(shared, thread);
+
+		if (channel && thread == mine) {
+			rtscope__keep_remains(shared, channel, sizeof(*channel));
+			if (!has_place)
+				rtscope__keep_remains(shared, thread, sizeof(*thread));
+		} else if (channel) {
+			rtscope__unmap(channel, sizeof(*channel));
+			if (!has_place)
+				rtscope__unmap(thread, sizeof(*thread));
+		}
+		if (channel)
+			room->channels[i] = NULL;
+	}
+	for (int i = 0; i < RTSCOPE__PORT_PAGES; i++) {
+		struct rtscope__port_page *page = &room->port_pages[i];
+
+		if (!page->memory)
+			continue;
+		rtscope__map_over(page->memory, page->bytes);
+		rtscope__keep_remains(shared, page->memory, page->bytes);
+		page->memory = NULL;
+	}
+}
+
 /* Other threads are not in the child. */
 static inline void rtscope__forget_rings(struct rtscope__shared *shared, struct rtscope__thread *mine)
 {
@@ -108,6 +144,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 		rtscope__close_half_made(shared);
 	/* Recorded at the fork, or not able to look later. */
 	shows = shared->provider->session || *shared->look || shared->look == &rtscope__off;
+	rtscope__forget_channels(shared, thread);
 	rtscope__forget_rings(shared, thread);
 	for (struct rtscope__object *object = shared->objects; object; object = object->next)
 		rtscope__hide(shared, object);
@@ -351,7 +388,7 @@ static inline void rtscope__become_leader(int has_program)
 	long room = rtscope__map(sizeof(struct rtscope__room), flags, -1);
 	uint64_t signals;
 
-	shared->leads = 1;
+	shared->leads = 1 | RTSCOPE__HAS_CHANNELS;
 	shared->find = rtscope__find;
 	shared->thread = rtscope__thread_page;
 	shared->add = rtscope__add;
@@ -372,6 +409,8 @@ static inline void rtscope__become_leader(int has_program)
 	shared->has_key = has_program && !rtscope__key_create(&shared->key, rtscope__end_thread) &&
 			  !rtscope__key_set(shared->key, NULL);
 	shared->room = (struct rtscope__room *)room;
+	shared->room->stage = rtscope__stage;
+	shared->room->send = rtscope__send;
 	shared->alive = (uint32_t *)alive;
 	*shared->alive = 1;
 	/* It looks into files. */

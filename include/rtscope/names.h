@@ -28,29 +28,32 @@
  * something else than in an earlier header of this version has a letter.
  */
 #define rtscope__off rtscope__off_2
-#define rtscope__add rtscope__add_2
+#define rtscope__add rtscope__add_2b
 #define rtscope__after_fork rtscope__after_fork_2
 #define rtscope__before_fork rtscope__before_fork_2
 #define rtscope__clock_function rtscope__clock_function_2
-#define rtscope__end_ring rtscope__end_ring_2
-#define rtscope__end_thread rtscope__end_thread_2
-#define rtscope__ended rtscope__ended_2
-#define rtscope__find rtscope__find_2
+#define rtscope__commit_slowly rtscope__commit_slowly_2
+#define rtscope__end_ring rtscope__end_ring_2b
+#define rtscope__end_thread rtscope__end_thread_2b
+#define rtscope__ended rtscope__ended_2b
+#define rtscope__find rtscope__find_2b
 #define rtscope__forking rtscope__forking_2
-#define rtscope__in_child rtscope__in_child_2
-#define rtscope__in_setup rtscope__in_setup_2
-#define rtscope__lead rtscope__lead_2
+#define rtscope__in_child rtscope__in_child_2b
+#define rtscope__in_setup rtscope__in_setup_2b
+#define rtscope__lead rtscope__lead_2b
 #define rtscope__leader rtscope__leader_2
 #define rtscope__lost rtscope__lost_2
 #define rtscope__no_cpu rtscope__no_cpu_2
-#define rtscope__none rtscope__none_2
+#define rtscope__none rtscope__none_2b
 #define rtscope__object rtscope__object_2
 #define rtscope__offset rtscope__offset_2
-#define rtscope__own rtscope__own_2
-#define rtscope__remove rtscope__remove_2
-#define rtscope__reserve_slowly rtscope__reserve_slowly_2b
+#define rtscope__own rtscope__own_2b
+#define rtscope__remove rtscope__remove_2b
+#define rtscope__reserve_slowly rtscope__reserve_slowly_2c
+#define rtscope__send rtscope__send_2
 #define rtscope__shared rtscope__shared_2
-#define rtscope__thread_page rtscope__thread_page_2
+#define rtscope__stage rtscope__stage_2
+#define rtscope__thread_page rtscope__thread_page_2b
 #define rtscope__wait rtscope__wait_2
 
 #endif

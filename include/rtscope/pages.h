@@ -95,6 +95,22 @@ static inline int rtscope__free_place(struct rtscope__place *place, struct rtu_r
 					   __ATOMIC_RELAXED);
 }
 
+/* ---- the end of a channel ------------------------------------------------------------------------------------------------ */
+
+/* A thread has no channel any more. The last of a mapping gives its channels back to the kernel. Needs `busy`. */
+static inline void rtscope__drop_channel(struct rtscope__room *room, struct rtscope__channel *channel)
+{
+	struct rtscope__port_page *page = &room->port_pages[channel->page];
+
+	room->channels[channel->place] = NULL;
+	page->used &= ~((uint64_t)1 << channel->port_number);
+	if (!page->used) {
+		rtscope__unmap(page->memory, page->bytes);
+		page->memory = NULL;
+	}
+	rtscope__unmap(channel, sizeof(*channel));
+}
+
 /* ---- which page a thread has --------------------------------------------------------------------------------------------- */
 
 static inline int rtscope__is_gone(const struct rtscope__shared *shared, uint32_t tid)
@@ -142,6 +158,10 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		/* Without a ring it is a page that a thread has kept; its place may be another's. */
 		if (ring && place->thread == thread && rtscope__free_place(place, ring))
 			rtscope__leave(shared, ring, bytes);
+		if (thread->channel && rtscope__take(shared, 20)) {
+			rtscope__drop_channel(shared->room, thread->channel);
+			rtscope__give(shared);
+		}
 		rtscope__unmap(thread, sizeof(*thread));
 	}
 	return 1;
@@ -240,8 +260,10 @@ static inline int rtscope__set(struct rtscope__shared *shared, struct rtscope__t
 			RTSCOPE__STORE(entry->pointer, rtscope__thread_pointer());
 		}
 		RTSCOPE__STORE(entry->tid, tid);
-		RTSCOPE__STORE(entry->keyless,
-			       rtscope__is_page(thread) ? shared->room->places[thread->place].keyless : 0);
+		RTSCOPE__STORE(entry->keyless, !rtscope__is_page(thread) ? 0 :
+					       !thread->ring && thread->channel ?
+									   thread->channel->keyless :
+									   shared->room->places[thread->place].keyless);
 		/* ORDER: release; pairs with the acquire in rtscope__find(): pointer, tid and keyless are written. */
 		__atomic_store_n(&entry->thread, thread, __ATOMIC_RELEASE);
 		return 1;

@@ -187,7 +187,7 @@ static inline uint32_t rtscope__enable(struct rtscope__object *object, const str
 		if (!rtscope__wanted(session, object->events[i]->text))
 			continue;
 		/* ORDER: relaxed; pairs with the load in RTSCOPE_EVENT (event.h): a switch that stands for itself. */
-		__atomic_store_n(&words[i], RTU_ENABLED(session->session), __ATOMIC_RELAXED);
+		__atomic_store_n(&words[i], rtscope__word_of(session, object->events[i]->text), __ATOMIC_RELAXED);
 		count++;
 	}
 	return count;
@@ -200,10 +200,13 @@ static inline void rtscope__disable(struct rtscope__shared *shared, uint64_t ses
 		uint32_t events = rtscope__events(object);
 
 		for (uint32_t i = 0; object->provider && i < events; i++) {
-			uint32_t enabled = RTU_ENABLED(session);
+			uint32_t enabled = RTU_ENABLED(session), to_channel = enabled | RTU_TO_CHANNEL;
 
 			/* ORDER: relaxed; as in rtscope__enable(). Swapped, since a new collector may write at the same time. */
 			__atomic_compare_exchange_n(&rtscope__words(object)[i], &enabled, 0, 0, __ATOMIC_RELAXED,
+						    __ATOMIC_RELAXED);
+			/* ORDER: as above. */
+			__atomic_compare_exchange_n(&rtscope__words(object)[i], &to_channel, 0, 0, __ATOMIC_RELAXED,
 						    __ATOMIC_RELAXED);
 		}
 	}
@@ -272,6 +275,7 @@ static inline void rtscope__describe(struct rtscope__shared *shared, struct rtsc
 	uint32_t events = rtscope__events(object);
 
 	provider->abi_version = RTU_ABI_VERSION;
+	provider->knows = RTU_KNOWS_CHANNELS;
 	provider->birth_ns = shared->birth_ns;
 	provider->pid = shared->pid;
 	provider->clock = shared->clock;

@@ -103,7 +103,13 @@ struct rtscope__thread {
 	uint64_t doubtful_head;
 	/* The stack pointer of an event that is being written and found it open; 0: none is. */
 	uintptr_t doubter;
+	/* Of an STM (channel.h), and the session for which there was none. Only the leader looks at them. */
+	struct rtscope__channel *channel;
+	uint64_t no_channel;
 };
+
+/* Beside an event's id: it goes to a channel. */
+#define RTSCOPE__TO_CHANNEL 0x80000000U
 
 /* Any bytes, wherever they are. */
 typedef uint64_t __attribute__((may_alias, aligned(1))) rtscope__word;
@@ -295,7 +301,15 @@ static inline __attribute__((always_inline)) void rtscope__publish(struct rtscop
 	RTSCOPE__STORE_RELEASE(*(uint64_t *)(void *)(record.place - 8), record.word);
 }
 
-/* The event is complete. */
+#ifdef __cplusplus
+extern "C" {
+#endif
+void rtscope__commit_slowly(const unsigned char *payload);
+#ifdef __cplusplus
+}
+#endif
+
+/* The event is complete. One that is not noted is one of a channel, which is sent now; or it was written inside of another one. */
 static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope__record record)
 {
 	rtscope__publish(record);
@@ -303,6 +317,8 @@ static inline __attribute__((always_inline)) void rtscope__commit(struct rtscope
 	RTSCOPE__WRITTEN_BEFORE();
 	if (RTSCOPE__LIKELY(record.open != NULL))
 		RTSCOPE__STORE(*record.open, (uintptr_t)0);
+	else
+		rtscope__commit_slowly(record.place);
 }
 
 /* Whether an event is inside of another one that is open. */
@@ -387,9 +403,12 @@ static inline __attribute__((always_inline)) int rtscope__needs_more(const struc
 	       RTSCOPE__LOAD(*cpu_place) != RTSCOPE__LOAD(thread->cpu);
 }
 
-/* Reserves a record of `bytes` (with its word; a multiple of 8). */
-static inline __attribute__((always_inline)) struct rtscope__record rtscope__reserve(struct rtscope__thread *thread,
-										     uint32_t id, uint64_t bytes)
+/*
+ * Reserves a record of `bytes` (with its word; a multiple of 8). `enabled`: the event's word, which says whether it goes to a channel: two
+ * instructions, which is all that channels cost events that go elsewhere.
+ */
+static inline __attribute__((always_inline)) struct rtscope__record
+rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, uint32_t enabled)
 {
 	uintptr_t stack = rtscope__stack();
 
@@ -399,6 +418,8 @@ static inline __attribute__((always_inline)) struct rtscope__record rtscope__res
 		uint64_t position, now;
 
 		/* The length has 10 bits. Most events' is a constant, and this is not there. */
+		if (RTSCOPE__UNLIKELY(enabled & RTU_TO_CHANNEL))
+			return rtscope__reserved_slowly(id | RTSCOPE__TO_CHANNEL, bytes, stack);
 		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX || RTSCOPE__LOAD(thread->open)))
 			return rtscope__reserved_slowly(id, bytes, stack);
 		position = RTSCOPE__LOAD(ring->head);

@@ -146,6 +146,8 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		if (!rtscope__free_place(place, ring))
 			continue;
 		rtscope__leave(shared, ring, bytes);
+		if (thread->channel)
+			RTSCOPE__STORE(thread->channel->keyless, RTSCOPE__PAGELESS);
 		rtscope__unmap(thread, sizeof(*thread));
 	}
 }

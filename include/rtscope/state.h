@@ -102,6 +102,52 @@ struct rtscope__ids {
 	uint32_t used, zero;
 };
 
+/* An event that is being written for a channel. */
+struct rtscope__level {
+	uint64_t time;
+	uint64_t words[RTU_RECORD_BYTES_MAX / 8 + 1];
+};
+
+#define RTSCOPE__LEVELS 8
+/* Of a channel's `keyless`: the thread's page is gone, too. */
+#define RTSCOPE__PAGELESS 2
+#define RTSCOPE__POLICY_BYTES 112
+
+/* A thread's channel of an STM. Its memory is zero after a fork, as a thread's page is. */
+struct rtscope__channel {
+	unsigned char *port;	    /* in the device's memory; NULL: it is another process's */
+	uint32_t first, next, last; /* where in it the words of a message are stored */
+	uint32_t
+		depth; /* levels in which an event is being written: those of handlers are above what they have interrupted */
+	uint64_t sync;		   /* time of the newest RTU_ID_WHO; 0: none */
+	const uint32_t *cpu_place; /* as the thread's page has it */
+	uint32_t cpu, untold, sequence, keyless;
+	uint64_t lost, lost_told;
+	uint64_t session;
+	struct rtscope__thread *thread;
+	uint32_t tid, number, place, page, port_number;
+	char comm[16];
+	uintptr_t stacks[RTSCOPE__LEVELS];
+	struct rtscope__level levels[RTSCOPE__LEVELS];
+};
+
+/* Channels that this process has got from the device: as many as one mapping has. */
+struct rtscope__port_page {
+	unsigned char *memory; /* NULL: none */
+	uint64_t bytes, session;
+	uint64_t used; /* a bit for each */
+};
+
+/* The device of a session, as that describes it. */
+struct rtscope__device {
+	uint64_t session;
+	uint32_t bytes, first, next, last, map_bytes;
+	char path[64], id[RTSCOPE__POLICY_BYTES];
+};
+
+#define RTSCOPE__PORT_PAGES 64
+#define RTSCOPE__DEVICE_BYTES_MAX (1 << 20)
+#define RTSCOPE__CHANNELS_MAX 1024
 #define RTSCOPE__RINGS_MAX 4096
 #define RTSCOPE__ENTRIES 16384
 #define RTSCOPE__PROBES 256 /* how many of them a thread may look at */
@@ -116,6 +162,9 @@ struct rtscope__ids {
 
 /* The leader's memory, which costs only what is touched. */
 struct rtscope__room {
+	/* Of a leader with RTSCOPE__HAS_CHANNELS, for other copies; these two stay at its begin. */
+	unsigned char *(*stage)(uint32_t id, uint64_t bytes, uintptr_t stack);
+	void (*send)(const unsigned char *payload);
 	struct rtscope__place places[RTSCOPE__RINGS_MAX];
 	struct rtscope__entry entries[RTSCOPE__ENTRIES];
 	struct rtscope__remains remains[RTSCOPE__REMAINS]; /* of fork upon fork: the oldest are given back */
@@ -133,6 +182,11 @@ struct rtscope__room {
 		uint32_t kept_count, rings;    /* rings: this round is for rings, the next for the others */
 		int directory;		       /* open */
 	} sweep;
+	struct rtscope__device device;
+	struct rtscope__port_page port_pages[RTSCOPE__PORT_PAGES];
+	/* Of this process, and the page of each one's thread: its own memory may be zero. */
+	struct rtscope__channel *channels[RTSCOPE__CHANNELS_MAX];
+	struct rtscope__thread *channel_threads[RTSCOPE__CHANNELS_MAX];
 };
 
 /* What a fork's child has to know (fork.h). Not in what copies share, which must stay as an earlier header of this version has it. */
@@ -155,10 +209,15 @@ enum rtscope__state {
 	RTSCOPE__SHOWN,	       /* with files */
 };
 
+/* In `leads`. */
+#define RTSCOPE__HAS_CHANNELS 2
+/* A place that an event has in its thread's ring, and not in a channel. */
+#define RTSCOPE__RING_INSTEAD ((unsigned char *)1)
+
 /* What the copies of one process share. Found by a note; its begin must stay as it is. */
 struct rtscope__shared {
 	uint32_t version;
-	uint32_t leads;	    /* 1: this copy is the leader */
+	uint32_t leads;	    /* not 0: this copy is the leader. RTSCOPE__HAS_CHANNELS is newer than this version */
 	void (*lead)(void); /* makes it the leader; NULL: it must not be yet */
 	struct rtscope__thread *(*find)(void);
 	struct rtscope__thread *(*thread)(int asked, uint32_t id, struct rtscope__answer *answer);
@@ -208,6 +267,8 @@ void rtscope__remove(struct rtscope__object *object);
 void rtscope__lost(uint32_t cause);
 int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state);
 void rtscope__end_ring(struct rtscope__thread *thread);
+unsigned char *rtscope__stage(uint32_t id, uint64_t bytes, uintptr_t stack);
+void rtscope__send(const unsigned char *payload);
 
 /* The rest is 0, which C and C++ have no common way to say. */
 #pragma GCC diagnostic push

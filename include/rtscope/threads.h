@@ -10,27 +10,58 @@
 #pragma GCC system_header
 #endif
 
-#include "rings.h"
+#include "channel.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Whether the event `id` is enabled. Needs `busy`. */
-static inline int rtscope__is_enabled(const struct rtscope__shared *shared, uint32_t id)
+/* The word that enables the event `id`. Needs `busy`. */
+static inline uint32_t rtscope__enabled_word(const struct rtscope__shared *shared, uint32_t id)
 {
 	for (struct rtscope__object *object = shared->objects; object; object = object->next) {
 		if (id - object->first_id < rtscope__events(object))
-			return object->provider && RTSCOPE__LOAD(rtscope__words(object)[id - object->first_id]);
+			return object->provider ? RTSCOPE__LOAD(rtscope__words(object)[id - object->first_id]) : 0;
 	}
 	return 0;
 }
 
+/* What a thread needs for its events. */
+#define RTSCOPE__NEEDS_RING 1
+#define RTSCOPE__NEEDS_CHANNEL 2
+
+static inline int rtscope__need_of(const struct rtscope__shared *shared, uint32_t word)
+{
+	return word & RTU_TO_CHANNEL && RTSCOPE__LOAD(*shared->flags) & RTU_CHANNELS ? RTSCOPE__NEEDS_CHANNEL :
+										       RTSCOPE__NEEDS_RING;
+}
+
+/* What a thread that asks before its events needs for all of them; a ring, if none is enabled. */
+static inline int rtscope__needs_of_all(struct rtscope__shared *shared)
+{
+	int needs = 0;
+
+	if (!rtscope__take(shared, 20))
+		return RTSCOPE__NEEDS_RING;
+	for (struct rtscope__object *object = shared->objects; object; object = object->next) {
+		uint32_t events = rtscope__events(object);
+
+		for (uint32_t i = 0; object->provider && i < events; i++) {
+			uint32_t word = RTSCOPE__LOAD(rtscope__words(object)[i]);
+
+			needs |= word ? rtscope__need_of(shared, word) : 0;
+		}
+	}
+	rtscope__give(shared);
+	return needs ? needs : RTSCOPE__NEEDS_RING;
+}
+
 /*
  * The look page says that there may be a session, or a thread asks for a ring: makes the files of a process that has none. False: nothing
- * can be recorded, or the event `id` is not wanted.
+ * can be recorded, or the event `id` is not wanted. `word`: what enables it then.
  */
-static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, struct rtscope__answer *answer)
+static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, uint32_t *word,
+				struct rtscope__answer *answer)
 {
 	uint32_t look = RTSCOPE__LOAD(*shared->look);
 	const struct rtu_session *session;
@@ -79,7 +110,8 @@ static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint3
 		else
 			answer->error = RTSCOPE__EAGAIN;
 	}
-	is_enabled = asked || rtscope__is_enabled(shared, id);
+	*word = rtscope__enabled_word(shared, id);
+	is_enabled = asked || *word;
 	answer->cause = RTU_LOST_NO_FILE;
 	if (!is_enabled)
 		answer->error = RTSCOPE__UNWANTED;
@@ -141,8 +173,108 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 	return thread;
 }
 
+/* Makes a channel for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
+static inline struct rtscope__thread *rtscope__new_channel(struct rtscope__shared *shared,
+							   struct rtscope__thread *thread, int asked,
+							   struct rtscope__answer *answer)
+{
+	struct rtu_provider *provider = shared->provider;
+
+	if (!rtscope__may_record(shared, 0, answer))
+		return thread;
+	answer->cause = RTU_LOST_NO_CHANNEL;
+	answer->error = RTSCOPE__ENOMEM;
+	if (thread == &rtscope__none)
+		thread = rtscope__new_page();
+	if (!thread)
+		return &rtscope__none;
+	answer->error = RTSCOPE__EAGAIN;
+	/* Of another session, and its device. Not under an event that this one has interrupted. */
+	if (thread->channel && !RTSCOPE__LOAD(thread->channel->depth))
+		rtscope__close_channel(shared, thread);
+	/* Many threads may begin at the same time, and one of them maps the device. */
+	if (!thread->channel && rtscope__take(shared, 1000)) {
+		answer->error = rtscope__open_channel(shared, thread);
+		rtscope__give(shared);
+	}
+	if (!answer->error) {
+		thread->channel->keyless = !rtscope__will_be_told(shared, thread, asked);
+		/* ORDER: relaxed; a number that only grows, as in rtscope__lost(). */
+		__atomic_fetch_add(&provider->channels, 1, __ATOMIC_RELAXED);
+		return thread;
+	}
+	RTSCOPE__STORE(provider->channel_errno, (uint16_t)answer->error);
+	if (answer->error != RTSCOPE__EAGAIN)
+		thread->no_channel = RTSCOPE__LOAD(provider->session);
+	return thread;
+}
+
+/* Whether a thread has a channel of the session that is now. */
+static inline int rtscope__has_channel(const struct rtscope__shared *shared, const struct rtscope__thread *thread)
+{
+	return thread->channel && thread->channel->session == RTSCOPE__LOAD(shared->provider->session);
+}
+
+/* Makes what a thread needs. Of two things it is an error if one could not be made. */
+static inline struct rtscope__thread *rtscope__new(struct rtscope__shared *shared, struct rtscope__thread *thread,
+						   int needs, int asked, struct rtscope__answer *answer)
+{
+	answer->error = 0;
+	if (needs & RTSCOPE__NEEDS_CHANNEL && !rtscope__has_channel(shared, thread)) {
+		thread = rtscope__new_channel(shared, thread, asked, answer);
+		if (answer->error > 0 && RTSCOPE__LOAD(shared->provider->flags) & RTU_OR_RING)
+			needs |= RTSCOPE__NEEDS_RING;
+	}
+	if (needs & RTSCOPE__NEEDS_RING && !thread->ring) {
+		struct rtscope__answer of_channel = *answer;
+
+		thread = rtscope__new_ring(shared, thread, asked, answer);
+		if (!answer->error && of_channel.error && asked)
+			*answer = of_channel;
+	}
+	return thread;
+}
+
 /*
- * The calling thread's page, with a ring if there can be one. `asked`: by rtscope_thread_init(), so system calls are allowed.
+ * Whether what a thread needs is not to be made now, since that has failed before, or must make no system call: tried again now and then.
+ * `asked`: then it is.
+ */
+static inline int rtscope__is_put_off(struct rtscope__shared *shared, const struct rtscope__thread *thread,
+				      int to_channel, struct rtscope__answer *answer)
+{
+	struct rtu_provider *provider = shared->provider;
+	uint64_t session = RTSCOPE__LOAD(provider->session);
+
+	/* It could not make files for this look: tried again when there is another, too. */
+	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->is_refused) &&
+	    RTSCOPE__LOAD(shared->refused_look) == RTSCOPE__LOAD(*shared->look) && ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NO_FILE;
+		/* Whether anybody wants it cannot be known. */
+		if (rtscope__waits_for_place(shared))
+			answer->error = RTSCOPE__UNWANTED;
+		return 1;
+	}
+	/* Nobody empties rings. */
+	if (RTSCOPE__LOAD(shared->quiet_session) && RTSCOPE__LOAD(shared->quiet_session) == session &&
+	    RTSCOPE__LOAD(shared->beat) == RTSCOPE__LOAD(provider->beat) && ++shared->quiet_events % 1024 != 0) {
+		answer->cause = RTU_LOST_NOBODY;
+		return 1;
+	}
+	/* Not again for each event. */
+	if (!to_channel && thread != &rtscope__none && thread->session == session && thread->why)
+		return 1;
+	/* Others may have given channels back since. */
+	if (to_channel && thread->no_channel && thread->no_channel == session && ++shared->quiet_events % 1024 != 0)
+		return 1;
+	/* There was not even memory for a page, of this thread or another. */
+	if (thread == &rtscope__none && RTSCOPE__LOAD(shared->pageless) && RTSCOPE__LOAD(shared->pageless) == session &&
+	    ++shared->quiet_events % 1024 != 0)
+		return 1;
+	return !shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared);
+}
+
+/*
+ * The calling thread's page, with a ring if there can be one; `id` with RTSCOPE__TO_CHANNEL: with a channel. `asked`: by rtscope_thread_init(), so system calls are allowed.
  * `id`: the event that needs it. `answer`: why there is no ring.
  */
 RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked, uint32_t id,
@@ -151,43 +283,27 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__find();
 	struct rtu_provider *provider = shared->provider;
+	int to_channel = !asked && id & RTSCOPE__TO_CHANNEL;
+	uint32_t word = to_channel ? RTU_TO_CHANNEL : 0;
 	uint64_t signals;
 
+	id &= ~RTSCOPE__TO_CHANNEL;
 	answer->error = 0;
-	if (thread->ring)
+	if (!to_channel && thread->ring && !(asked && provider && RTSCOPE__LOAD(provider->flags) & RTU_CHANNELS))
+		return thread;
+	if (to_channel && provider && rtscope__has_channel(shared, thread))
 		return thread;
 	answer->error = RTSCOPE__EAGAIN;
-	answer->cause = thread == &rtscope__in_setup ? RTU_LOST_IN_SETUP : RTU_LOST_NO_RING;
+	answer->cause = thread == &rtscope__in_setup ? RTU_LOST_IN_SETUP :
+			to_channel		     ? RTU_LOST_NO_CHANNEL :
+						       RTU_LOST_NO_RING;
 	if (thread == &rtscope__in_setup || thread == &rtscope__ended || !provider || !shared->alive)
 		return thread;
 	if (!RTSCOPE__LOAD(*shared->alive)) {
 		answer->cause = RTU_LOST_IN_CHILD;
 		return &rtscope__none;
 	}
-	/* It could not make files for this look: tried again when there is another, and now and then. */
-	if (!asked && RTSCOPE__LOAD(shared->state) == RTSCOPE__HIDDEN_NOW && RTSCOPE__LOAD(shared->is_refused) &&
-	    RTSCOPE__LOAD(shared->refused_look) == RTSCOPE__LOAD(*shared->look) && ++shared->quiet_events % 1024 != 0) {
-		answer->cause = RTU_LOST_NO_FILE;
-		/* Whether anybody wants it cannot be known. */
-		if (rtscope__waits_for_place(shared))
-			answer->error = RTSCOPE__UNWANTED;
-		return thread;
-	}
-	/* Nobody empties rings: looked at again only now and then. */
-	if (!asked && RTSCOPE__LOAD(shared->quiet_session) &&
-	    RTSCOPE__LOAD(shared->quiet_session) == RTSCOPE__LOAD(provider->session) &&
-	    RTSCOPE__LOAD(shared->beat) == RTSCOPE__LOAD(provider->beat) && ++shared->quiet_events % 1024 != 0) {
-		answer->cause = RTU_LOST_NOBODY;
-		return thread;
-	}
-	/* It has failed before: not again for each event. */
-	if (!asked && thread != &rtscope__none && thread->session == RTSCOPE__LOAD(provider->session) && thread->why)
-		return thread;
-	/* There was not even memory for a page, of this thread or another: tried again now and then. */
-	if (!asked && thread == &rtscope__none && RTSCOPE__LOAD(shared->pageless) &&
-	    RTSCOPE__LOAD(shared->pageless) == RTSCOPE__LOAD(provider->session) && ++shared->quiet_events % 1024 != 0)
-		return thread;
-	if (!asked && (!shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared)))
+	if (!asked && rtscope__is_put_off(shared, thread, to_channel, answer))
 		return thread;
 	if (!asked && rtscope__waits_for_place(shared) && rtscope__is_place_taken()) {
 		answer->error = RTSCOPE__UNWANTED;
@@ -208,8 +324,10 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	} else {
 		/* ORDER: acquire; pairs with the release in rtscope__show(). */
 		if (__atomic_load_n(&shared->state, __ATOMIC_ACQUIRE) == RTSCOPE__SHOWN ||
-		    rtscope__look(shared, asked, id, answer))
-			thread = rtscope__new_ring(shared, thread, asked, answer);
+		    rtscope__look(shared, asked, id, &word, answer))
+			thread = rtscope__new(shared, thread,
+					      asked ? rtscope__needs_of_all(shared) : rtscope__need_of(shared, word),
+					      asked, answer);
 		/* ORDER: signal fence; a handler that finds the page finds it filled. */
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 		rtscope__set(shared, thread);
@@ -332,9 +450,23 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__reserved rtscope__reserve_slowly(uint32
 		leader->lost(RTU_LOST_TOO_LARGE);
 		return nothing;
 	}
+	if (id & RTSCOPE__TO_CHANNEL) {
+		id &= ~RTSCOPE__TO_CHANNEL;
+		if (leader->leads & RTSCOPE__HAS_CHANNELS) {
+			nothing.place = leader->room->stage(id, bytes, stack);
+			if (nothing.place != RTSCOPE__RING_INSTEAD)
+				return nothing;
+			nothing.place = NULL;
+		}
+	}
 	thread = leader->find();
 	if (!thread->ring) {
 		thread = leader->thread(0, id, &answer);
+		/* The look has told that it goes to a channel. */
+		if (!thread->ring && !answer.error && leader->leads & RTSCOPE__HAS_CHANNELS) {
+			nothing.place = leader->room->stage(id, bytes, stack);
+			return nothing;
+		}
 		if (!thread->ring) {
 			if (answer.error != RTSCOPE__UNWANTED)
 				leader->lost(answer.cause);
@@ -344,6 +476,15 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__reserved rtscope__reserve_slowly(uint32
 	return rtscope__reserve_in(thread, id, bytes, stack);
 }
 
+/* An event that is not noted in its thread's page is complete: of a channel, or inside of another one. */
+RTSCOPE__HIDDEN_FUNCTION void rtscope__commit_slowly(const unsigned char *payload)
+{
+	struct rtscope__shared *leader = rtscope__leader;
+
+	if (leader && leader->leads & RTSCOPE__HAS_CHANNELS)
+		leader->room->send(payload);
+}
+
 /* The calling thread writes no more. */
 RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
 {
@@ -351,10 +492,16 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
 	struct rtu_ring *ring = thread->ring;
 	uint64_t signals;
 
-	if (!ring)
+	if (!ring && !thread->channel)
 		return;
 	/* A fork in between would not know what is mapped. */
 	signals = rtscope__begin_work(shared);
+	rtscope__close_channel(shared, thread);
+	if (!ring) {
+		thread->no_channel = ~0ULL;
+		rtscope__end_work(shared, signals);
+		return;
+	}
 	thread->why = RTU_LOST_CAUSES;
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);

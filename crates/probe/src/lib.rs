@@ -179,15 +179,15 @@ macro_rules! __rtscope_event {
         #[unsafe(link_section = "rtscope_events_2")]
         static __RTSCOPE_PLACE: $crate::private::Place = $crate::private::Place::new(&__RTSCOPE_EVENT);
         // Each is asked once: nobody reloads them behind the values, which may be calls.
-        let (enabled, probed) = (__RTSCOPE_EVENT.is_enabled(), __RTSCOPE_EVENT.is_probed());
-        if enabled | probed {
+        let (enabled, probed) = (__RTSCOPE_EVENT.enabled(), __RTSCOPE_EVENT.is_probed());
+        if (enabled != 0) | probed {
             match ($($crate::__rtscope_field!($value, $kind $(($($of)+))?),)*) {
                 fields => {
                     if probed {
                         $crate::__rtscope_probe!(__RTSCOPE_EVENT, fields, $provider, ($($name)+), $($field)*);
                     }
-                    if enabled {
-                        __RTSCOPE_EVENT.record(&fields);
+                    if enabled != 0 {
+                        __RTSCOPE_EVENT.record(&fields, enabled);
                     }
                 }
             }

@@ -26,6 +26,7 @@ use process::Process;
 pub use report::{
     LossesByUser, OutsideLosses, PastProcesses, ProcessReport, RingReport, RingTotals, UserLosses,
 };
+use rtscope_abi::program as abi;
 use rtscope_event::exact;
 pub use sink::{DiscardingSink, Looks, Sink};
 use sleep::Sleep;
@@ -175,8 +176,9 @@ impl Programs {
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME);
         let time =
             now.map_or(1, |now| now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs());
-        // Unique on this machine, and never 0.
-        let id = (time << 16 | u64::from(std::process::id() & 0xffff)).max(1);
+        // Unique on this machine, and never 0. What says of an event that it goes to a channel stands beside what is made of it (RTU_ENABLED).
+        let free = !(u64::from(abi::RTU_TO_CHANNEL) << 16);
+        let id = ((time << 16 | u64::from(std::process::id() & 0xffff)) & free).max(1);
         let own = Arc::new(UserDirectory::make(base)?);
         let taken = own.was_taken.then(|| (own.uid, own.path.display().to_string()));
         // Sessions are written before files are first listed: a program that starts now sees a session or is seen. This user's own

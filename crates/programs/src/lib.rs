@@ -22,6 +22,7 @@
 
 pub mod budget;
 pub mod bytes;
+pub mod channels;
 pub mod clock;
 pub mod clock_watch;
 pub mod collector;

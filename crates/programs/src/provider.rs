@@ -2,6 +2,7 @@
 //! A provider's file: its descriptions are copied and checked once; the words that enable its events are written.
 
 use crate::budget::{Account, Cause, Charge};
+use crate::channels::Channels;
 use crate::description::Descriptions;
 use crate::directory::{FileKind, FileName, OpenFile};
 use crate::look::Offsets;
@@ -133,6 +134,15 @@ pub struct ProcessCounters {
     /// Why the last one has none.
     #[serde(default)]
     pub object_errno: u32,
+    /// Events that were to go to a channel of an STM, of threads that have none.
+    #[serde(default)]
+    pub lost_no_channel: u64,
+    /// Channels that threads got.
+    #[serde(default)]
+    pub channels: u32,
+    /// Why the last thread that got none did not.
+    #[serde(default)]
+    pub channel_errno: u32,
 }
 
 impl Provider {
@@ -203,15 +213,27 @@ impl Provider {
         self.info.descriptions.declared
     }
 
-    /// Enables the events that a session requests (`None`: no event).
-    pub(crate) fn enable(&self, wanted: Option<(u64, &RequestedEvents)>) {
+    /// Whether the program can write into channels: its header is no older than they are.
+    pub(crate) fn knows_channels(&self) -> bool {
+        let place = offset_of!(abi::rtu_provider, knows) & !3;
+        // ORDER: relaxed; written before the file was ready. Both are halves of one word of 32 bits.
+        let word = self.mapping.half(place).load(Ordering::Relaxed);
+        self.version >= 2 && word >> 16 & abi::RTU_KNOWS_CHANNELS != 0
+    }
+
+    /// Enables the events that a session requests (`None`: no event), those of `channels` to go there.
+    pub(crate) fn enable(&self, wanted: Option<(u64, &RequestedEvents, Option<&Channels>)>) {
+        let knows_channels = self.knows_channels();
         let mut kept = self.info.descriptions.events.iter().peekable();
         for index in 0..self.events() {
             // One that was not kept matches nothing, but an earlier collector may have enabled it.
             let event = kept.next_if(|event| event.index == index);
             let on =
-                event.zip(wanted).filter(|(event, (_, wanted))| wanted.matches(&event.name, event.level));
-            let word = on.map_or(0, |(_, (session, _))| enabled_word(session));
+                event.zip(wanted).filter(|(event, (_, wanted, _))| wanted.matches(&event.name, event.level));
+            let word = on.map_or(0, |(event, (session, _, channels))| {
+                let takes = knows_channels && channels.is_some_and(|channels| channels.takes(&event.name));
+                enabled_word(session) | if takes { abi::RTU_TO_CHANNEL } else { 0 }
+            });
             let place = self.enabled_offset + index as usize * 4;
             // ORDER: release; pairs with the acquire fence in rtscope__reserve_slowly(): a thread that finds its event enabled also
             // finds what set_session() wrote before.
@@ -224,7 +246,7 @@ impl Provider {
         // ORDER: relaxed; of a recorder that is gone.
         let is_of_others = |index: u32| {
             let word = self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed);
-            word != 0 && word != enabled_word(session)
+            word != 0 && word & !abi::RTU_TO_CHANNEL != enabled_word(session) & !abi::RTU_TO_CHANNEL
         };
         if !(0..self.events()).any(is_of_others) {
             return None;
@@ -304,6 +326,7 @@ impl Provider {
         if self.version >= 2 {
             told.lost_nobody = word(abi::RTU_LOST_NOBODY);
             told.lost_no_file = word(abi::RTU_LOST_NO_FILE);
+            told.lost_no_channel = word(abi::RTU_LOST_NO_CHANNEL);
             // ORDER: as above.
             told.objects_refused =
                 self.mapping.half(offset_of!(abi::rtu_provider, refused_told)).load(Ordering::Relaxed);
@@ -320,6 +343,7 @@ impl Provider {
             (abi::RTU_LOST_IN_CHILD, counters.lost_in_child),
             (abi::RTU_LOST_NOBODY, counters.lost_nobody),
             (abi::RTU_LOST_NO_FILE, counters.lost_no_file),
+            (abi::RTU_LOST_NO_CHANNEL, counters.lost_no_channel),
         ];
         let causes = if self.version >= 2 { all.len() } else { abi::RTU_LOST_CAUSES as usize };
         for (cause, count) in &all[..causes] {
@@ -354,6 +378,9 @@ impl Provider {
             counters.lost_no_file = lost(abi::RTU_LOST_NO_FILE);
             counters.objects_refused = half(offset_of!(abi::rtu_provider, objects_refused));
             counters.object_errno = half(offset_of!(abi::rtu_provider, object_errno));
+            counters.lost_no_channel = lost(abi::RTU_LOST_NO_CHANNEL);
+            counters.channels = half(offset_of!(abi::rtu_provider, channels));
+            counters.channel_errno = half(offset_of!(abi::rtu_provider, channel_errno)) & 0xffff;
         }
         counters
     }

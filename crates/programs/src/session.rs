@@ -6,6 +6,7 @@
 
 use crate::Error;
 use crate::budget::NAMES_MAX;
+use crate::channels::Channels;
 use crate::directory::{PLACE_TRIES, UserDirectory, pause_before_try, take_place};
 use crate::mounts::{descriptor_path, open_below, status_below};
 use crate::patterns::RequestedEvents;
@@ -40,11 +41,18 @@ pub struct Settings {
     pub blocking: bool,
     /// The users whose programs are asked for: their directories are looked at first. Those of others are looked at, too.
     pub uids: Vec<u32>,
+    /// Some events go to channels of an STM.
+    pub channels: Option<Channels>,
 }
 
 impl Settings {
     pub(crate) fn flags(&self) -> u32 {
-        (if self.flight { abi::RTU_FLIGHT } else { 0 }) | (if self.blocking { abi::RTU_BLOCKING } else { 0 })
+        let flag = |is: bool, flag: u32| if is { flag } else { 0 };
+        let channels = self.channels.as_ref();
+        flag(self.flight, abi::RTU_FLIGHT)
+            | flag(self.blocking, abi::RTU_BLOCKING)
+            | flag(channels.is_some(), abi::RTU_CHANNELS)
+            | flag(channels.is_some_and(|channels| channels.or_ring), abi::RTU_OR_RING)
     }
 }
 
@@ -280,7 +288,8 @@ fn write_session(
 ) -> Result<File, Error> {
     let Readers { mode, uid, are_elsewhere } = readers;
     let own_pid = if are_elsewhere { 0 } else { std::process::id() };
-    let words = settings.events.words();
+    let mut words = settings.events.words();
+    words.extend(settings.channels.iter().flat_map(Channels::words));
     let mut bytes = Vec::new();
     bytes.extend_from_slice(&abi::RTU_SESSION_MAGIC.to_le_bytes());
     bytes.extend_from_slice(&abi::RTU_SESSION_VERSION.to_le_bytes());

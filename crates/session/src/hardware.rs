@@ -5,19 +5,24 @@
 //! captures ([`capture`]).
 
 pub mod capture;
+mod channels;
 pub(crate) mod processes;
 pub(crate) mod rings;
 pub(crate) mod unit;
 
 use crate::Failure;
+use crate::record::channels::ChannelNotes;
+use channels::ChannelEvents;
+use rtscope_hardware::Lost;
 use rtscope_hardware::decode::{
-    Capture, DecodeError, Findings, SampleLane, Settings, Stream, StreamLane, StreamSummary, open,
+    Capture, DecodeError, Findings, SampleLane, SeenPacket, Settings, Stream, StreamLane, StreamSummary, open,
 };
 use rtscope_hardware::trace::{
     HardwareEvent, HardwareSource, Lane, LossReason, TraceError, trace_info, write_ctf,
 };
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -206,6 +211,35 @@ impl Decoding {
         Ok(())
     }
 
+    /// Makes a CTF trace of what programs have written into channels of an STM, which a recording (`--backend stm`) with this directory asked
+    /// for.
+    ///
+    /// # Errors
+    /// When nothing in the capture is of an STM, the directory is of no such recording, or the trace cannot be written.
+    pub fn write_programs(&mut self, target: &Path, recording: &Path) -> Result<(), Failure> {
+        let notes = ChannelNotes::read(recording)?;
+        let failed = |error: io::Error| Failure::system(format!("reading {}", self.path.display()), &error);
+        let mut events = ChannelEvents::default();
+        let mut has_any = false;
+        for stream in &self.capture.streams {
+            let Some(mut lane) = StreamLane::of_packets(stream, &mut events) else { continue };
+            has_any = true;
+            while lane.step(&mut Unheard).map_err(failed)? {}
+            let summary = lane.summary();
+            self.report.add(&stream.name, stream.kind.name(), stream.bytes(), summary);
+        }
+        if !has_any {
+            return Err(Failure::Usage(format!(
+                "--programs is for what an STM has recorded, and {} has none of that; a raw stream is --unit stp",
+                self.path.display()
+            )));
+        }
+        let (trace, said) = channels::write(events, &notes, target)?;
+        self.report.trace = Some(trace);
+        self.report.notes.extend(said);
+        Ok(())
+    }
+
     /// Whether what was found is a success. `fail_if_lost`: whatever is missing is none.
     ///
     /// # Errors
@@ -232,6 +266,16 @@ impl Decoding {
         }
         Ok(())
     }
+}
+
+/// For whoever takes packets only.
+struct Unheard;
+
+impl Findings for Unheard {
+    fn packet(&mut self, _: &SeenPacket<'_>) {}
+    fn flow(&mut self, _: Option<u64>, _: &dyn fmt::Display) {}
+    fn event(&mut self, _: HardwareEvent) {}
+    fn lost(&mut self, _: Lost) {}
 }
 
 /// What the recorder lost, as a stream of its own.

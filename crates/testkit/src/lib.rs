@@ -36,6 +36,7 @@ pub mod serial;
 pub mod simulated;
 pub mod skip;
 pub mod start;
+pub mod stm;
 pub mod stop;
 pub mod terminals;
 pub mod time;

@@ -88,7 +88,8 @@ fn hidden_switches(trace: &RecordedTrace<'_>) -> u64 {
 #[must_use]
 pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
     let lost = LostEvents::of(trace);
-    if lost.share() < MUCH_LOST {
+    // Of what has gone elsewhere nobody knows how much it is.
+    if lost.share() < MUCH_LOST || lost.is_elsewhere {
         return None;
     }
     let others = LostEvents { lost: lost.lost.saturating_sub(hidden_switches(trace)), ..lost.clone() };

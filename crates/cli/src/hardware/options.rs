@@ -61,6 +61,8 @@ const DECODE_EXAMPLES: &str = help!(
       A raw file of a known unit.
   rtscope hardware decode etb.bin --unit frames --source 0x10=etm4 --source 0x20=stp
       CoreSight frames, with the units of their sources.
+  rtscope hardware decode stm.bin --unit stp --programs trace/ -o events/
+      Events of programs that rtscope record --backend stm -o trace/ has sent to an STM.
 
 What is missing is reported: bytes that are in no packet, overflows, what the recorder lost."
 );
@@ -160,6 +162,9 @@ pub struct DecodeOptions {
     /// Make a CTF trace of the events in this directory
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with_all = ["packets", "flow"])]
     pub output: Option<PathBuf>,
+    /// With --output: the directory of a recording with --backend stm, whose programs' events are made of what an STM has recorded
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "output", conflicts_with = "clock_offset")]
+    pub programs: Option<PathBuf>,
     /// With --output: nanoseconds that are added to all times, CLOCK_MONOTONIC less the clock of the capture
     #[arg(long, value_name = "NS", default_value_t = 0, allow_negative_numbers = true, requires = "output")]
     pub clock_offset: i64,

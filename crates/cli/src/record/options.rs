@@ -5,7 +5,7 @@ use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_session::record::{
-    self, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, PlaceWords, ProcessChoice,
+    self, Backend, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, PlaceWords, ProcessChoice,
     ProgramsSettings, RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, patterns_of,
 };
 use rtscope_session::units::{Bytes, DiskBytes, DurationNs, Share};
@@ -28,6 +28,9 @@ pub const EXAMPLES: &str = help!(
   rtscope record -u 'oms:order_* if price > 100' --comm 'matcher*' --level err..info -o trace/
       Orders above 100 of some threads. What is left out is counted; programs cost what they cost
       without it.
+  rtscope record -u 'motor:*' --backend stm:user --backend 'motor:slow*=software' -o trace/
+      Events of programs into channels of a system trace module (STM), by its policy for 'user', but for some
+      of them. rtscope hardware decode --programs trace/ reads what comes out of the module.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
@@ -135,6 +138,10 @@ pub struct RecordOptions {
     /// never wait
     #[arg(long, requires = "user")]
     pub blocking: bool,
+    /// With -u: where events go: software (the buffers of their threads) or stm[:POLICY], channels of a system trace module.
+    /// PATTERN=software and PATTERN=stm[:POLICY] are for some events; the last that matches decides. docs/programs.md has more
+    #[arg(long, value_name = "[PATTERN=]BACKEND", requires = "user")]
+    pub backend: Vec<Backend>,
     /// Record into memory, in which the newest events overwrite the oldest. A trace (DIR/1, DIR/2, ...) is written when rtscope
     /// snapshot asks for it, when this process gets SIGUSR1, and at the end
     #[arg(long, conflicts_with_all = ["blocking", "fifo"])]
@@ -291,6 +298,7 @@ impl RecordOptions {
             context: self.context.iter().filter_map(|context| context.wanted()).collect(),
             buffer_bytes: self.user_buffer.map(|buffer| buffer.0),
             blocking: self.blocking,
+            backends: self.backend.clone(),
         }
     }
 

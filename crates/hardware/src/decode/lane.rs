@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A stream, read in pieces and decoded: for those who print or count it, and as a lane of one trace.
 
-use super::open::{PIECE, Stream};
+use super::open::{PIECE, Stream, StreamKind};
+use super::stp::StpPackets;
 use super::summary::{Counter, StreamSummary};
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
@@ -15,7 +16,7 @@ use std::io;
 /// Decodes a stream.
 pub struct StreamLane<'s> {
     stream: &'s Stream,
-    decoder: Box<dyn UnitDecoder>,
+    decoder: Box<dyn UnitDecoder + 's>,
     deformatter: Option<(Deformatter, u8)>,
     piece: usize,
     done: u64,
@@ -28,9 +29,20 @@ impl<'s> StreamLane<'s> {
     /// At its beginning.
     #[must_use]
     pub fn new(stream: &'s Stream) -> StreamLane<'s> {
+        StreamLane::with(stream, stream.decoder())
+    }
+
+    /// At its beginning, with the packets of STP for this sink, and no events. `None`: the stream is of another unit.
+    #[must_use]
+    pub fn of_packets(stream: &'s Stream, sink: &'s mut dyn crate::stp::Sink) -> Option<StreamLane<'s>> {
+        matches!(stream.kind, StreamKind::Stp)
+            .then(|| StreamLane::with(stream, Box::new(StpPackets::new(sink))))
+    }
+
+    fn with(stream: &'s Stream, decoder: Box<dyn UnitDecoder + 's>) -> StreamLane<'s> {
         StreamLane {
             stream,
-            decoder: stream.decoder(),
+            decoder,
             deformatter: stream.frames.map(|(framing, id)| (Deformatter::new(framing), id)),
             piece: 0,
             done: 0,
@@ -96,7 +108,7 @@ impl<'s> StreamLane<'s> {
 /// One source of frames.
 struct OfSource<'o> {
     id: u8,
-    decoder: &'o mut dyn UnitDecoder,
+    decoder: &'o mut (dyn UnitDecoder + 'o),
     found: &'o mut dyn Findings,
 }
 

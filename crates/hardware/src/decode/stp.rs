@@ -2,7 +2,7 @@
 //! STP: packets, and the messages of each channel as events.
 
 use super::{Findings, SeenPacket, UnitDecoder, ns_of};
-use crate::stp::{Decoder, Framing, Item, Messages, Packet, Payload, Sink};
+use crate::stp::{Decoder, Framing, Item, Lost, Messages, Packet, Payload, Sink};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
 use std::fmt;
 
@@ -97,6 +97,52 @@ impl UnitDecoder for Stp {
         self.decoder.finish(&mut self.items);
         self.give(found);
         self.messages.finish();
+    }
+}
+
+/// Packets alone, for whoever knows what they are.
+pub(super) struct StpPackets<'s> {
+    decoder: Decoder,
+    sink: &'s mut dyn Sink,
+}
+
+impl<'s> StpPackets<'s> {
+    pub(super) fn new(sink: &'s mut dyn Sink) -> StpPackets<'s> {
+        StpPackets { decoder: Decoder::new(), sink }
+    }
+}
+
+/// Those who hear of a packet.
+struct Heard<'h> {
+    sink: &'h mut dyn Sink,
+    found: &'h mut dyn Findings,
+}
+
+impl Sink for Heard<'_> {
+    fn packet(&mut self, packet: &Packet) {
+        let time = packet.timestamp.map(|time| time.ticks);
+        self.found.packet(&SeenPacket { offset: packet.nibble / 2, time, text: &Shown(packet) });
+        self.sink.packet(packet);
+    }
+
+    fn lost(&mut self, lost: &Lost) {
+        self.found.lost(lost.in_bytes());
+        self.sink.lost(lost);
+    }
+}
+
+impl UnitDecoder for StpPackets<'_> {
+    fn push(&mut self, bytes: &[u8], found: &mut dyn Findings) {
+        self.decoder.push(bytes, &mut Heard { sink: &mut *self.sink, found });
+    }
+
+    fn interrupt(&mut self, found: &mut dyn Findings) {
+        self.finish(found);
+        self.decoder = Decoder::new();
+    }
+
+    fn finish(&mut self, found: &mut dyn Findings) {
+        self.decoder.finish(&mut Heard { sink: &mut *self.sink, found });
     }
 }
 

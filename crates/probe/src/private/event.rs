@@ -51,16 +51,16 @@ impl Event {
         }
     }
 
-    /// Whether a collector wants it.
+    /// Whether a collector wants it: 0, or a word that says where it goes.
     #[inline(always)]
     #[must_use]
-    pub fn is_enabled(&self) -> bool {
+    pub fn enabled(&self) -> u32 {
         // ORDER: relaxed, as in the header: start-up code made all that is read on the strength of it.
         let word = self.enabled.load(Ordering::Relaxed);
         // SAFETY: it points to the header's constant or into its mapping, which stays as long as it is pointed to.
         let word = unsafe { AtomicU32::from_ptr(word) };
         // ORDER: as above.
-        word.load(Ordering::Relaxed) != 0
+        word.load(Ordering::Relaxed)
     }
 
     /// Whether a tool has put a probe here.
@@ -71,14 +71,14 @@ impl Event {
         self.semaphore.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes a record that a collector has asked for, if it fits. A loss is counted.
+    /// Writes a record that a collector has asked for, if it fits. A loss is counted. `enabled`: as [`Event::enabled`] has said.
     #[inline(always)]
-    pub fn record<F: Fields>(&self, fields: &F) {
+    pub fn record<F: Fields>(&self, fields: &F, enabled: u32) {
         let bytes = fields.bytes();
         let padded = bytes.next_multiple_of(8);
         // ORDER: relaxed; set before the event was enabled.
         let id = self.id.load(Ordering::Relaxed);
-        let Header { place, open } = header::reserve(id, padded as u64 + 8);
+        let Header { place, open } = header::reserve(id, padded as u64 + 8, enabled);
         if place.is_null() {
             return;
         }
@@ -98,7 +98,10 @@ impl Event {
         let word = at.load(Ordering::Relaxed) & !header::OPEN;
         // ORDER: release; pairs with the collector's acquire load of the word, which then sees the payload.
         at.store(word, Ordering::Release);
-        if !open.is_null() {
+        if open.is_null() {
+            // SAFETY: the record is the one that was reserved above, and complete.
+            unsafe { header::commit(place) };
+        } else {
             // SAFETY: it is in the thread's page, which stays as long as the thread; all accesses to it are atomic.
             let open = unsafe { AtomicUsize::from_ptr(open) };
             // ORDER: signal fence; pairs with a handler's look at it in rtscope__reserve(): the record is complete.

@@ -10,7 +10,7 @@ use std::io;
 pub(super) struct Header {
     /// Of the payload, behind the record's word; null: it did not fit, and that is counted.
     pub(super) place: *mut u8,
-    /// What is set to 0 when the record is complete; null: nothing.
+    /// What is set to 0 when the record is complete; null: the header is told.
     pub(super) open: *mut usize,
 }
 
@@ -29,7 +29,9 @@ struct RawOptions {
 
 unsafe extern "C" {
     // Any thread and any signal handler may call it, at any time.
-    safe fn rtscope_probe_reserve(id: u32, bytes: u64) -> Header;
+    safe fn rtscope_probe_reserve(id: u32, bytes: u64, enabled: u32) -> Header;
+    /// `payload`: of a record that it has given.
+    fn rtscope_probe_commit(payload: *const u8);
     safe fn rtscope_probe_thread_init() -> i32;
     safe fn rtscope_probe_thread_exit();
     fn rtscope_probe_init(options: *const RawOptions) -> i32;
@@ -43,10 +45,21 @@ pub(super) const fn off() -> *mut u32 {
     (&raw const rtscope__off).cast_mut()
 }
 
-/// Reserves a record of this many bytes, its word included.
+/// Reserves a record of this many bytes, its word included. `enabled`: the event's word, which says where it goes.
 #[inline(always)]
-pub(super) fn reserve(id: u32, bytes: u64) -> Header {
-    rtscope_probe_reserve(id, bytes)
+pub(super) fn reserve(id: u32, bytes: u64, enabled: u32) -> Header {
+    rtscope_probe_reserve(id, bytes, enabled)
+}
+
+/// A record without a place where it is noted is complete.
+///
+/// # Safety
+///
+/// [`reserve`] has given it, and all of it is written.
+#[cold]
+pub(super) unsafe fn commit(payload: *const u8) {
+    // SAFETY: the caller's promise.
+    unsafe { rtscope_probe_commit(payload) };
 }
 
 pub(crate) fn init(options: &Options) -> io::Result<()> {

@@ -31,8 +31,10 @@ impl Drop for Span {
     #[inline(always)]
     fn drop(&mut self) {
         #[cfg(not(rtscope_disabled))]
-        if self.end.is_enabled() {
-            self.end.record(&());
+        let enabled = self.end.enabled();
+        #[cfg(not(rtscope_disabled))]
+        if enabled != 0 {
+            self.end.record(&(), enabled);
         }
     }
 }

@@ -394,6 +394,9 @@ impl Process {
             lost_no_file: now.lost_no_file.saturating_sub(before.lost_no_file),
             objects_refused: now.objects_refused.saturating_sub(before.objects_refused),
             object_errno: now.object_errno,
+            lost_no_channel: now.lost_no_channel.saturating_sub(before.lost_no_channel),
+            channels: now.channels,
+            channel_errno: now.channel_errno,
         }
     }
 

@@ -215,6 +215,7 @@ impl ProcessCounters {
     #[must_use]
     pub fn lost(&self) -> u64 {
         let lost = [self.lost_no_ring, self.lost_in_setup, self.lost_too_large, self.lost_in_child];
-        lost.into_iter().chain([self.lost_nobody, self.lost_no_file]).fold(0, u64::saturating_add)
+        let others = [self.lost_nobody, self.lost_no_file, self.lost_no_channel];
+        lost.into_iter().chain(others).fold(0, u64::saturating_add)
     }
 }

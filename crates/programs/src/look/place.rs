@@ -12,6 +12,7 @@ use crate::containers::{Census, LocalProcess};
 use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
 use crate::provider::{Provider, enabled_word};
 use crate::ring::Ring;
+use crate::session::Settings;
 use crate::shelf::{Owner, Shelf};
 use nix::unistd::geteuid;
 use rtscope_abi::program as abi;
@@ -640,6 +641,7 @@ impl Tracked {
             provider.beat();
             provider.set_session(session.id, settings.flags() | confined, settings.ring_bytes);
         }
-        provider.enable(Some((session.id, &session.settings.events)));
+        let Settings { events, channels, .. } = &session.settings;
+        provider.enable(Some((session.id, events, channels.as_ref())));
     }
 }

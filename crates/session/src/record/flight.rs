@@ -190,6 +190,11 @@ impl Flight {
             let programs = &ProgramsSettings { patterns, ..programs.clone() };
             let context: Vec<&str> = programs.context.iter().map(|context| Context::name(*context)).collect();
             let (wanted, filter) = collector_settings(programs, command)?;
+            if wanted.channels.is_some() {
+                return Err(Failure::Usage(
+                    "--backend stm: an STM keeps what it is given; leave --flight-recorder out".to_string(),
+                ));
+            }
             ProgramFlight::start((wanted, filter, events.clone()), &context, REACH_NS)
         };
         let programs = settings.programs.as_ref().map(programs).transpose()?;

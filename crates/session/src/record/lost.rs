@@ -23,6 +23,8 @@ pub struct LostEvents {
     pub is_uncounted: bool,
     /// Whose they are, of programs.
     pub by_user: LossesByUser,
+    /// Others were recorded: into channels of an STM, where nobody counts them.
+    pub is_elsewhere: bool,
 }
 
 impl LostEvents {
@@ -42,6 +44,7 @@ impl LostEvents {
             lost: lost(losses),
             is_uncounted: losses.iter().any(|loss| loss.count.is_none()),
             by_user: LossesByUser::new(),
+            is_elsewhere: matches!(trace, RecordedTrace::Programs { summary, .. } if summary.channels > 0),
         };
         if let RecordedTrace::Programs { summary, .. } = trace {
             of_trace.leave_out(&summary.by_user, losses);
@@ -72,6 +75,7 @@ impl LostEvents {
         self.recorded = self.recorded.saturating_add(other.recorded);
         self.lost = self.lost.saturating_add(other.lost);
         self.is_uncounted |= other.is_uncounted;
+        self.is_elsewhere |= other.is_elsewhere;
         for (uid, losses) in other.by_user {
             self.by_user.entry(uid).or_default().add(losses);
         }
@@ -84,7 +88,9 @@ impl LostEvents {
     /// When it was.
     pub fn judge(&self, allowed: Option<f64>) -> Result<(), Failure> {
         let is_uncounted = self.is_uncounted && allowed.is_some_and(|allowed| allowed < 1.0);
-        if !is_uncounted && (self.lost == 0 || self.share() <= allowed.unwrap_or(MOST)) {
+        // Which part that is cannot be told: only whoever accepts none is answered.
+        let is_unknown = self.is_elsewhere && allowed.is_none_or(|allowed| allowed > 0.0);
+        if !is_uncounted && (is_unknown || self.lost == 0 || self.share() <= allowed.unwrap_or(MOST)) {
             return Ok(());
         }
         let others = if is_uncounted { ", and others that nobody could count" } else { "" };
@@ -146,6 +152,7 @@ mod tests {
             recorded,
             lost,
             is_uncounted,
+            is_elsewhere: false,
             by_user: LossesByUser::new(),
         };
         for (events, allowed, is_good) in [

@@ -5,8 +5,11 @@
 //! `plan` decides which recorder takes what; `recorder` sets both recorders up and takes them down; `drain` empties their buffers into
 //! the spool while they run; `live` makes the trace of it at the same time, where a CPU is idle, since the load is what must not be
 //! disturbed; `finish` makes the rest. Events of programs become a trace without a spool (ADR 0014): writing them twice disturbs more.
-//! `flight` records programs into their own memory until somebody asks. `choice` says which processes and events are wanted.
+//! `flight` records programs into their own memory until somebody asks. `choice` says which processes and events are wanted, `backend` where they
+//! go; of those that go to an STM, `channels` notes what it takes to read them.
 
+mod backend;
+pub(crate) mod channels;
 mod choice;
 mod drain;
 mod finish;
@@ -25,6 +28,7 @@ mod settings;
 mod snapshots;
 mod words;
 
+pub use backend::Backend;
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use lost::{LostEvents, losses_by_user};

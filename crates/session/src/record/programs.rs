@@ -5,12 +5,14 @@
 //! poll costs is this thread's alone (`pace`). Only new files and the end of the recording wake it.
 
 use super::ProgramsProgress;
+use super::channels::{ChannelNotes, NotingRecorder};
 use super::pace::Pace;
 use super::ring::DiskLimit;
 use super::settings::{Context, ProgramsSettings};
 use crate::{Failure, Observer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_flight::monotonic_now;
+use rtscope_programs::channels::{ChannelDevice, Channels};
 use rtscope_programs::clock_watch::ClockWatch;
 use rtscope_programs::collector::Programs;
 use rtscope_programs::directory::SHARED_MEMORY;
@@ -58,7 +60,7 @@ struct SharedState {
 /// What the thread leaves.
 #[derive(Debug)]
 struct RecordingEnd {
-    recorder: UserRecorder,
+    recorder: NotingRecorder,
     /// `None`: it could not go on.
     end: Option<UserEnd>,
     failure: Option<io::Error>,
@@ -77,18 +79,24 @@ impl ProgramsRecording {
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.
         crate::limits::raise_file_limit();
+        let channels = settings.channels.clone();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
-        let mut recorder =
+        let recorder =
             UserRecorder::limited(target, &session, (limit.map(|limit| limit.files.trace()), filter))?;
+        // Beside the directory of the programs' trace.
+        let place = target.parent().unwrap_or(target);
+        let notes = channels.as_ref().map(|channels| ChannelNotes::new(place, &session, &channels.device));
+        let mut recorder = NotingRecorder { recorder, notes };
         // Those that run are enabled before COMMAND starts, and before this returns. The clock first: what is older than its first pair
         // waits until the second.
         let mut clock = ClockWatch::of_this_machine();
-        let begun = recorder.clock(&[clock.pair()]).and_then(|()| programs.poll(&mut recorder));
+        let begun = recorder.clock(clock.pair()).and_then(|()| programs.poll(&mut recorder));
         if let Err(error) = begun {
-            recorder.discard();
+            recorder.recorder.discard();
             return Err(Failure::system("writing the recording", &error));
         }
         unrecorded(&programs).iter().for_each(|why| observer.note(why));
+        channels.iter().for_each(|channels| observer.note(&channel_note(channels, place)));
         let shared =
             SharedState::new().map_err(|error| Failure::doing("making an event descriptor", error))?;
         let shared = Arc::new(shared);
@@ -124,8 +132,8 @@ impl ProgramsRecording {
         let gone = || Failure::Failed("the thread that records programs has ended unexpectedly".to_string());
         let ended = self.join().ok_or_else(gone)?;
         let recording = match &ended.end {
-            Some(end) => ended.recorder.finish(end)?,
-            None => ended.recorder.abandon(),
+            Some(end) => ended.recorder.recorder.finish(end)?,
+            None => ended.recorder.recorder.abandon(),
         };
         Ok((recording, ended.failure.map(|error| Failure::system("writing the events of programs", &error))))
     }
@@ -144,7 +152,7 @@ impl ProgramsRecording {
 impl Drop for ProgramsRecording {
     fn drop(&mut self) {
         if let Some(ended) = self.join() {
-            ended.recorder.discard();
+            ended.recorder.recorder.discard();
         }
     }
 }
@@ -161,8 +169,18 @@ pub(super) fn settings(
         return Err(Failure::Usage("--user-buffer: at most 1G for each thread".to_string()));
     }
     let ring_bytes = u32::try_from(buffer).unwrap_or(0);
+    let channels = super::backend::channels(wanted, Path::new("/"))?;
     let (blocking, uids) = (wanted.blocking, wanted.processes.uids.clone());
-    Ok((Settings { events, ring_bytes, blocking, uids, ..Settings::default() }, filter))
+    Ok((Settings { events, ring_bytes, blocking, uids, channels, ..Settings::default() }, filter))
+}
+
+/// Where events go, and how to read them.
+fn channel_note(channels: &Channels, place: &Path) -> String {
+    let ChannelDevice { name, policy, .. } = &channels.device;
+    format!(
+        "events go to channels of /dev/{name} ({policy}), and not into the trace: rtscope hardware decode STREAM --unit stp --programs {} -o DIR makes one of what comes out of the device",
+        place.display()
+    )
 }
 
 /// Whose programs are not recorded, and why.
@@ -176,7 +194,7 @@ fn unrecorded(programs: &Programs) -> Vec<String> {
 
 fn work(
     mut programs: Programs,
-    (mut recorder, mut clock): (UserRecorder, ClockWatch),
+    (mut recorder, mut clock): (NotingRecorder, ClockWatch),
     shared: &SharedState,
     fifo: Option<u8>,
     blocking: bool,
@@ -189,6 +207,15 @@ fn work(
         Ok(()) => {
             let end = UserEnd::of(monotonic_now().0, &programs.reports(), programs.refusals());
             let mut end = UserEnd { clock: clock.report(), ..end }.and(&programs.past_by_user());
+            match &mut recorder.notes {
+                Some(notes) => {
+                    // The trace is whole without them.
+                    let written = notes.write(end.ended_ns, clock.pair());
+                    end.remarks
+                        .extend(written.err().map(|error| format!("{}: {error}", super::channels::FILE)));
+                }
+                None => end.channels = 0,
+            }
             // Of those that came to be there since the start.
             end.remarks.extend(unrecorded(&programs).into_iter().filter(|why| !told.contains(why)));
             RecordingEnd { recorder, end: Some(end), failure: None }
@@ -203,7 +230,7 @@ fn work(
 
 fn collect(
     programs: &mut Programs,
-    (recorder, watch): (&mut UserRecorder, &mut ClockWatch),
+    (recorder, watch): (&mut NotingRecorder, &mut ClockWatch),
     shared: &SharedState,
     blocking: bool,
 ) -> io::Result<()> {
@@ -214,13 +241,13 @@ fn collect(
         // ORDER: relaxed; see stop().
         let stopping = shared.stop.load(Ordering::Relaxed);
         if stopping || clock.is_none_or(|clock| clock.elapsed() >= CLOCK_EVERY) {
-            recorder.clock(&[watch.pair()])?;
+            recorder.clock(watch.pair())?;
             clock = Some(Instant::now());
-            publish(programs, recorder, shared);
+            publish(programs, &recorder.recorder, shared);
         }
         if stopping {
             programs.stop(recorder)?;
-            return recorder.clock(&[watch.pair()]);
+            return recorder.clock(watch.pair());
         }
         let rings = programs.rings();
         programs.poll(recorder)?;

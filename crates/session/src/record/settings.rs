@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is to be recorded, as plain values: a command line, a configuration or a program fills them in.
 
+use super::backend::Backend;
 pub use super::choice::ProcessChoice;
 use super::places::PlaceWords;
 use super::words::{LevelRange, OnlyWhile};
@@ -194,6 +195,8 @@ pub struct ProgramsSettings {
     pub buffer_bytes: Option<usize>,
     /// Programs that allow it wait when a buffer is full.
     pub blocking: bool,
+    /// Where events go; the last one whose pattern matches decides. None: to the rings of their threads.
+    pub backends: Vec<Backend>,
 }
 
 impl Default for ProgramsSettings {
@@ -206,6 +209,7 @@ impl Default for ProgramsSettings {
             context: Context::WHO.to_vec(),
             buffer_bytes: None,
             blocking: false,
+            backends: Vec::new(),
         }
     }
 }

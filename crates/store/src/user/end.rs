@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a recording of programs knows only when it ends in order: its losses by cause, and what is to be said of programs.
 
+use nix::errno::Errno;
 use rtscope_event::counted;
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::budget::Refusal;
@@ -46,6 +47,9 @@ pub struct UserEnd {
     /// Whose these losses are: outside of rings, until the recorder has added those of rings.
     #[serde(default)]
     pub by_user: LossesByUser,
+    /// Channels of an STM that threads got: their events are not in this trace.
+    #[serde(default)]
+    pub channels: u64,
     /// Programs from which nothing more was taken, and why; programs that ran untraced.
     pub remarks: Vec<String>,
     /// The kernel's clock, and what made times wrong.
@@ -71,6 +75,7 @@ impl UserEnd {
             let no_buffer = outside.lost().saturating_sub(outside.lost_too_large);
             end.lost_no_buffer = end.lost_no_buffer.saturating_add(no_buffer);
             end.lost_too_large = end.lost_too_large.saturating_add(outside.lost_too_large);
+            end.channels = end.channels.saturating_add(outside.channels.into());
             end.untraced += u64::from(report.untraced.is_some());
             end.dropped += u64::from(report.dropped.is_some());
             end.by_user.entry(report.uid).or_default().add(report.outside());
@@ -199,6 +204,13 @@ fn remarks_of(report: &ProcessReport) -> Vec<String> {
             counted(outside.objects_refused, "library runs", "libraries run")
         ));
     }
+    if outside.lost_no_channel > 0 {
+        let lost = counted(outside.lost_no_channel, "event was", "events were");
+        remarks.push(format!(
+            "{who}: {lost} lost of threads without a channel: {}",
+            no_channel(outside.channel_errno)
+        ));
+    }
     if outside.rings_refused > 0 {
         let why = io::Error::from_raw_os_error(outside.refused_errno as i32);
         remarks.push(format!(
@@ -207,4 +219,26 @@ fn remarks_of(report: &ProcessReport) -> Vec<String> {
         ));
     }
     remarks
+}
+
+/// What it means that a thread could get no channel of an STM: what `open`, `STP_POLICY_ID_SET` and `mmap` say.
+fn no_channel(errno: u32) -> String {
+    let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
+    let why = match errno {
+        Errno::EACCES | Errno::EPERM => {
+            "the program may not open the device; give its user the right to read and write it"
+        }
+        Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => {
+            "the device is not there, or was not when it was asked for"
+        }
+        Errno::EINVAL => {
+            "the device's policy has no such name, or fewer channels together than a mapping needs"
+        }
+        Errno::ENOSPC => "the channels of the policy are taken; give it more, or record fewer threads",
+        Errno::EOPNOTSUPP => "channels of this device cannot be mapped",
+        Errno::EMFILE => "the process has as many as it can have",
+        Errno::EAGAIN => "others of its process were making theirs for too long",
+        _ => "the system refused",
+    };
+    format!("{why} ({})", errno.desc())
 }

@@ -64,6 +64,8 @@ pub struct UserSummary {
     pub earlier: u64,
     /// How often threads waited for space.
     pub waits: u64,
+    /// Channels of an STM that threads got: events that went there are not in this trace.
+    pub channels: u64,
     /// The kernel's clock, and what made times wrong.
     pub clock: ClockReport,
     /// Remarks about single programs.
@@ -158,6 +160,7 @@ impl UserRecording {
             until: end.map(|end| MonotonicNs(end.ended_ns)),
             rings: self.rings,
             waits: end.map_or(0, |end| end.waits),
+            channels: end.map_or(0, |end| end.channels),
             clock: end.map_or_else(
                 || ClockReport { source: None, problems: self.clock.clone() },
                 |end| end.clock.clone(),

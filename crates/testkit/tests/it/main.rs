@@ -2,4 +2,5 @@
 //! The integration tests of this crate, one module for each subject.
 
 mod modules;
+mod stm;
 mod workloads;

@@ -2,6 +2,7 @@
 //! `rtscope record -u`: instrumented programs in C and Rust, usual and unusual ones, and recorders that fail.
 
 mod c;
+mod channels;
 mod chosen;
 mod clock;
 mod compile;

@@ -1,0 +1,525 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What programs have written into channels of an STM, as events: packets → messages → records of threads → a trace.
+//!
+//! A message is a record as rings have it (`include/rtscope/abi.h`, "Channels"), so what each thread wrote is put into the image of a ring,
+//! and is converted by the same code as what a recorder takes from rings. Messages of one channel may stand within each other: that of
+//! a signal handler within that of what it has interrupted. What is not whole is counted, by cause.
+
+use super::WrittenTrace;
+use crate::Failure;
+use crate::record::channels::ChannelNotes;
+use rtscope_abi::program as abi;
+use rtscope_event::{MonotonicNs, counted};
+use rtscope_hardware::stp::{Lost, Packet, Payload, Sink, Width};
+use rtscope_programs::RingInfo;
+use rtscope_programs::collector::Snapshot;
+use rtscope_programs::records::{Layout, Sync};
+use rtscope_store::user::{UserEnd, UserFilter, write_snapshot};
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+use std::path::Path;
+
+/// Messages within each other: more levels than a thread has, so the lowest one will never go on.
+const LEVELS: usize = 16;
+/// A ring image's records at most; what a thread wrote may take several.
+const IMAGE_BYTES: usize = 128 << 20;
+/// Words of a record.
+const WORDS_MAX: u64 = 0x3ff;
+
+/// What is no event, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ChannelLosses {
+    /// Messages that never came: their numbers are missing.
+    pub(super) missing: u64,
+    /// Messages whose end never came.
+    pub(super) unfinished: u64,
+    /// Messages that have fewer or more words than they say.
+    pub(super) damaged: u64,
+    /// Messages that were open where bytes of the stream are missing.
+    pub(super) cut: u64,
+    /// Events before anything said whose channel it is.
+    pub(super) unknown: u64,
+    /// Events that threads themselves could not write.
+    pub(super) unwritten: u64,
+    /// Words in no message: other users of channels, or the rest of a message whose begin is not there.
+    pub(super) stray_words: u64,
+}
+
+impl ChannelLosses {
+    fn messages(&self) -> u64 {
+        self.missing + self.unfinished + self.damaged + self.cut + self.unknown + self.unwritten
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let counts = [
+            (self.missing, "never came: their numbers are missing"),
+            (self.unfinished, "have no end"),
+            (self.damaged, "are not as long as they say"),
+            (self.cut, "were open where bytes of the stream are missing"),
+            (self.unknown, "came before their channel said whose it is"),
+            (
+                self.unwritten,
+                "could not be written by their thread: too many of its signal handlers were in each other",
+            ),
+        ];
+        let some = counts.iter().filter(|(count, _)| *count > 0);
+        let mut all: Vec<String> =
+            some.map(|(count, what)| format!("{} {what}", counted(*count, "event", "events"))).collect();
+        if self.stray_words > 0 {
+            let words = counted(self.stray_words, "word", "words");
+            all.push(format!("{words} in channels belong to no event: the stream begins within one, or others use channels, too"));
+        }
+        all
+    }
+}
+
+/// Whose a channel is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Thread {
+    pid: u32,
+    birth_ns: u64,
+    tid: u32,
+    number: u32,
+}
+
+/// What a thread has said last of itself.
+#[derive(Clone, Debug)]
+struct Who {
+    thread: Thread,
+    sync: Sync,
+    lost: u64,
+}
+
+#[derive(Clone, Debug)]
+struct ThreadEvent {
+    counter: u64,
+    cpu: u32,
+    lost: u64,
+    id: u32,
+    payload: Vec<u64>,
+}
+
+#[derive(Debug, Default)]
+struct ThreadEvents {
+    comm: String,
+    clock: u32,
+    lost: u64,
+    events: Vec<ThreadEvent>,
+}
+
+/// A message whose end has not come.
+#[derive(Debug)]
+struct Open {
+    words: Vec<u64>,
+    who: Option<Who>,
+}
+
+impl Open {
+    fn wanted(&self) -> u64 {
+        self.words.first().map_or(0, |word| word >> 24 & WORDS_MAX)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    open: Vec<Open>,
+    /// What was said last, with the number of the message: of a handler's that has overtaken others, theirs is one before.
+    who: Vec<(u64, Who)>,
+    /// The number of its next message.
+    next: Option<u64>,
+}
+
+/// Packets become events of threads.
+#[derive(Debug, Default)]
+pub(super) struct ChannelEvents {
+    channels: BTreeMap<(u16, u16), Channel>,
+    threads: BTreeMap<Thread, ThreadEvents>,
+    pub(super) losses: ChannelLosses,
+}
+
+impl Channel {
+    fn begin(&mut self, word: u64, losses: &mut ChannelLosses) {
+        let number = word >> 16 & 0x7f;
+        // A thread that begins counts from 0, and says who it is.
+        let is_new = word & 0xffff == u64::from(abi::RTU_ID_WHO) && number == 0;
+        let gap = self.next.filter(|_| !is_new).map_or(0, |next| number.wrapping_sub(next) & 0x7f);
+        if gap > 0x7f - LEVELS as u64 {
+            // A handler has come between its number and its first word, and has sent its own: it was missing until now.
+            losses.missing = losses.missing.saturating_sub(1);
+        } else {
+            losses.missing += gap;
+            self.next = Some((number + 1) & 0x7f);
+        }
+        if self.open.len() == LEVELS {
+            self.open.remove(0);
+            losses.unfinished += 1;
+        }
+        let who = self.who.iter().rev().find(|(said, _)| number.wrapping_sub(*said) & 0x7f < 0x70);
+        self.open.push(Open { words: vec![word], who: who.map(|(_, who)| who.clone()) });
+    }
+
+    fn say(&mut self, number: u64, who: Who) {
+        // Of another thread, which had the channel before.
+        self.who.retain(|(_, before)| before.thread == who.thread);
+        if self.who.len() == LEVELS {
+            self.who.remove(0);
+        }
+        self.who.push((number, who));
+    }
+}
+
+impl ChannelEvents {
+    /// A message is whole.
+    fn end(&mut self, place: (u16, u16), message: Open) {
+        let Some((first, payload)) = message.words.split_first() else { return };
+        if message.wanted() != message.words.len() as u64 {
+            self.losses.damaged += 1;
+            return;
+        }
+        let id = (first & 0xffff) as u32;
+        if id == abi::RTU_ID_WHO {
+            self.who(place, &message.words);
+            return;
+        }
+        let Some(who) = message.who.filter(|_| id < abi::RTU_EVENTS_MAX) else {
+            self.losses.unknown += 1;
+            return;
+        };
+        let counter = who.sync.complete(first >> abi::RTU_TIME_SHIFT);
+        let (cpu, lost) = (who.sync.cpu, who.lost);
+        let event = ThreadEvent { counter, cpu, lost, id, payload: payload.to_vec() };
+        self.threads.entry(who.thread).or_default().events.push(event);
+    }
+
+    /// A thread says who it is.
+    fn who(&mut self, place: (u16, u16), words: &[u64]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let word = |at: usize| words.get(at / 8).copied().unwrap_or(0);
+        let half = |at: usize| (word(at) >> (at % 8 * 8)) as u32;
+        if bytes.len() != size_of::<abi::rtu_who>()
+            || half(offset_of!(abi::rtu_who, version)) != abi::RTU_CHANNEL_VERSION
+        {
+            self.losses.damaged += 1;
+            return;
+        }
+        let thread = Thread {
+            pid: half(offset_of!(abi::rtu_who, pid)),
+            birth_ns: word(offset_of!(abi::rtu_who, birth_ns)),
+            tid: half(offset_of!(abi::rtu_who, tid)),
+            number: half(offset_of!(abi::rtu_who, number)),
+        };
+        let sync =
+            Sync { counter: word(offset_of!(abi::rtu_who, time)), cpu: half(offset_of!(abi::rtu_who, cpu)) };
+        let lost = word(offset_of!(abi::rtu_who, lost));
+        let known = self.threads.entry(thread.clone()).or_default();
+        let comm = bytes.get(offset_of!(abi::rtu_who, comm)..).unwrap_or_default();
+        let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+        known.comm = String::from_utf8_lossy(&comm[..end]).replace(char::is_control, "?");
+        known.clock = half(offset_of!(abi::rtu_who, clock));
+        self.losses.unwritten += lost.saturating_sub(known.lost);
+        known.lost = known.lost.max(lost);
+        self.channels.entry(place).or_default().say(word(0) >> 16 & 0x7f, Who { thread, sync, lost });
+    }
+
+    fn finish(&mut self) {
+        for channel in self.channels.values_mut() {
+            self.losses.unfinished += channel.open.len() as u64;
+            channel.open.clear();
+        }
+    }
+}
+
+impl Sink for ChannelEvents {
+    fn packet(&mut self, packet: &Packet) {
+        let place = (packet.master, packet.channel);
+        match packet.payload {
+            Payload::Data { value, width: Width::D64, marked: true } => {
+                self.channels.entry(place).or_default().begin(value, &mut self.losses);
+            }
+            Payload::Data { value, width, .. } => {
+                let open = self.channels.get_mut(&place).and_then(|channel| channel.open.last_mut());
+                match open.filter(|open| width == Width::D64 && (open.words.len() as u64) < WORDS_MAX) {
+                    Some(open) => open.words.push(value),
+                    None => self.losses.stray_words += 1,
+                }
+            }
+            Payload::Flag => {
+                let open = self.channels.get_mut(&place).and_then(|channel| channel.open.pop());
+                if let Some(open) = open {
+                    self.end(place, open);
+                }
+            }
+            // The unit could not write what was sent.
+            Payload::MasterError(_) | Payload::GlobalError(_) => self.cut(),
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, _: &Lost) {
+        self.cut();
+    }
+}
+
+impl ChannelEvents {
+    fn cut(&mut self) {
+        for channel in self.channels.values_mut() {
+            self.losses.cut += channel.open.len() as u64;
+            channel.open.clear();
+        }
+    }
+}
+
+/// Records as a ring has them, of one lap.
+#[derive(Debug, Default)]
+struct Image {
+    bytes: Vec<u8>,
+    /// Time, CPU and losses of the newest sync record.
+    sync: Option<(u64, u32, u64)>,
+}
+
+impl Image {
+    /// Parts that no record crosses.
+    const SUB_BYTES: usize = 16 << 10;
+
+    fn record(&mut self, id: u32, time: u64, payload: &[u64]) {
+        let bytes = 8 + payload.len() * 8;
+        let room = Image::SUB_BYTES - self.bytes.len() % Image::SUB_BYTES;
+        let word = |id: u32, words: usize| u64::from(id) | (words as u64) << 24 | time << abi::RTU_TIME_SHIFT;
+        if bytes > room {
+            self.bytes.extend(word(abi::RTU_ID_PADDING, 1).to_le_bytes());
+            self.bytes.resize(self.bytes.len() + room - 8, 0);
+        }
+        self.bytes.extend(word(id, 1 + payload.len()).to_le_bytes());
+        payload.iter().for_each(|word| self.bytes.extend(word.to_le_bytes()));
+    }
+
+    fn event(&mut self, event: &ThreadEvent) {
+        let is_near = |(time, cpu, lost): (u64, u32, u64)| {
+            cpu == event.cpu && lost == event.lost && (event.counter - time) >> abi::RTU_TIME_BITS == 0
+        };
+        if !self.sync.is_some_and(is_near) {
+            let ThreadEvent { counter, cpu, lost, .. } = *event;
+            self.record(abi::RTU_ID_SYNC, counter, &[counter, lost, cpu.into()]);
+            self.sync = Some((counter, cpu, lost));
+        }
+        self.record(event.id, event.counter, &event.payload);
+    }
+
+    fn layout(&self) -> Layout {
+        let least = (self.bytes.len() + Image::SUB_BYTES).max(abi::RTU_RING_BYTES_MIN as usize);
+        Layout { ring_bytes: least.next_power_of_two() as u64, sub_bytes: Image::SUB_BYTES as u64, key: 0 }
+    }
+}
+
+/// What threads wrote, as rings. Second: events of processes that the recording does not know.
+fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, u64) {
+    let mut snapshot = Snapshot { providers: notes.providers.clone(), ..Snapshot::default() };
+    let mut strangers = 0;
+    for (thread, known) in &mut events.threads {
+        let of_thread = |provider: &&rtscope_programs::ProviderInfo| {
+            (provider.pid, provider.birth_ns) == (thread.pid, thread.birth_ns)
+        };
+        let Some(provider) = notes.providers.iter().find(of_thread) else {
+            strangers += known.events.len() as u64;
+            continue;
+        };
+        // A handler's event comes before that of what it has interrupted, though its time is later.
+        known.events.sort_by_key(|event| event.counter);
+        let mut images = vec![Image::default()];
+        for event in &known.events {
+            if images.last().is_some_and(|image| image.bytes.len() > IMAGE_BYTES) {
+                images.push(Image::default());
+            }
+            images.iter_mut().last().into_iter().for_each(|image| image.event(event));
+        }
+        snapshot.rings.extend(images.into_iter().map(|image| {
+            let info = RingInfo {
+                pid: thread.pid,
+                host_pid: None,
+                birth_ns: thread.birth_ns,
+                uid: provider.uid,
+                tid: thread.tid,
+                number: thread.number,
+                comm: known.comm.clone(),
+                clock: known.clock,
+                layout: image.layout(),
+                sync: None,
+                lost_before: 0,
+                clock_offset_ns: 0,
+                left_until: 0,
+            };
+            (info, vec![(0, image.bytes)])
+        }));
+    }
+    (snapshot, strangers)
+}
+
+/// Writes the trace. Also gives what is to be said.
+pub(super) fn write(
+    mut events: ChannelEvents,
+    notes: &ChannelNotes,
+    target: &Path,
+) -> Result<(WrittenTrace, Vec<String>), Failure> {
+    events.finish();
+    let (losses, threads) = (events.losses, events.threads.len());
+    let found: u64 = events.threads.values().map(|thread| thread.events.len() as u64).sum();
+    let (snapshot, strangers) = snapshot(events, notes);
+    let ended_ns = if notes.ended_ns > 0 { notes.ended_ns } else { u64::MAX };
+    let window = (MonotonicNs(notes.session.started_ns), MonotonicNs(ended_ns));
+    let end = UserEnd {
+        ended_ns,
+        unreadable: losses.messages() - losses.unwritten,
+        lost: losses.unwritten,
+        ..UserEnd::default()
+    };
+    let filter = UserFilter::default();
+    let summary = write_snapshot(&notes.session, &snapshot, &notes.clock, window, &end, (target, &filter))?;
+    let mut said = losses.sentences();
+    if strangers > 0 {
+        let events = counted(strangers, "event is", "events are");
+        said.push(format!("{events} left out, of programs that this recording has not met"));
+    }
+    let rest = found - strangers.min(found);
+    if summary.events < rest {
+        let events = counted(rest - summary.events, "event is", "events are");
+        said.push(format!("{events} left out: from before or after the recording, or not described by it"));
+    }
+    said.extend(summary.remarks.iter().cloned());
+    let trace = WrittenTrace {
+        path: target.display().to_string(),
+        events: summary.events,
+        streams: threads as u64,
+        losses: losses.messages(),
+        untimed: 0,
+        moved: summary.moved,
+        moved_ns: 0,
+        first_ns: None,
+        last_ns: None,
+    };
+    Ok((trace, said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_hardware::stp::{Decoder, Encoder};
+
+    /// A thread that says who it is, and what it wrote.
+    fn who(tid: u64, number: u64, time: u64, lost: u64) -> Vec<u64> {
+        let word = u64::from(abi::RTU_ID_WHO) | number << 16 | 9 << 24 | time << abi::RTU_TIME_SHIFT;
+        let comm = u64::from_le_bytes(*b"motor\0\0\0");
+        let version = u64::from(abi::RTU_CHANNEL_VERSION) << 32;
+        vec![word, time, lost, 1 | 1 << 32, 77, 5 | tid << 32, version, comm, 0]
+    }
+
+    fn event(id: u64, number: u64, time: u64, payload: &[u64]) -> Vec<u64> {
+        let word = id | number << 16 | (1 + payload.len() as u64) << 24 | time << abi::RTU_TIME_SHIFT;
+        [&[word], payload].concat()
+    }
+
+    fn send(encoder: &mut Encoder, words: &[u64]) {
+        encoder.marked(Width::D64, words[0], Some(1));
+        words[1..].iter().for_each(|word| {
+            encoder.data(Width::D64, *word, None);
+        });
+        encoder.flag(None);
+    }
+
+    fn read(bytes: &[u8]) -> ChannelEvents {
+        let mut events = ChannelEvents::default();
+        let mut decoder = Decoder::new();
+        decoder.push(bytes, &mut events);
+        decoder.finish(&mut events);
+        events.finish();
+        events
+    }
+
+    /// Times, ids and payloads of a thread.
+    fn of(events: &ChannelEvents, tid: u32) -> Vec<(u64, u32, Vec<u64>)> {
+        let thread = events.threads.iter().find(|(thread, _)| thread.tid == tid).expect("it wrote");
+        thread.1.events.iter().map(|event| (event.counter, event.id, event.payload.clone())).collect()
+    }
+
+    #[test]
+    fn a_message_within_another_is_a_handlers() {
+        let mut encoder = Encoder::new();
+        encoder.sync().master(16).channel(3);
+        send(&mut encoder, &who(9, 0, 5 << 30, 0));
+        let (outer, inner) = (event(1, 1, (5 << 30) + 10, &[7, 8]), event(2, 2, (5 << 30) + 20, &[9]));
+        encoder.marked(Width::D64, outer[0], Some(1)).data(Width::D64, outer[1], None);
+        send(&mut encoder, &inner);
+        encoder.data(Width::D64, outer[2], None).flag(None);
+        let events = read(&encoder.finish());
+        let start = 5_u64 << 30;
+        assert_eq!(of(&events, 9), [(start + 20, 2, vec![9]), (start + 10, 1, vec![7, 8])]);
+        assert_eq!(events.losses, ChannelLosses::default());
+        assert_eq!(events.threads.values().next().map(|thread| thread.comm.as_str()), Some("motor"));
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_by_cause_and_spoils_nothing_else() {
+        let mut encoder = Encoder::new();
+        encoder.sync().master(16).channel(3);
+        // The rest of a message, then one of whom nobody knows.
+        encoder.data(Width::D64, 4, None).flag(None);
+        send(&mut encoder, &event(1, 4, 100, &[1]));
+        send(&mut encoder, &who(9, 5, 100, 2));
+        // Number 6 never came; 7 has a word too many, 8 has no end.
+        send(&mut encoder, &event(1, 7, 101, &[1])[..]);
+        let short = event(1, 8, 102, &[1, 2]);
+        send(&mut encoder, &short[..2]);
+        let unfinished = event(1, 9, 103, &[1]);
+        encoder.marked(Width::D64, unfinished[0], Some(1));
+        send(&mut encoder, &event(2, 10, 104, &[5]));
+        let events = read(&encoder.finish());
+        assert_eq!(of(&events, 9), [(101, 1, vec![1]), (104, 2, vec![5])]);
+        let expected = ChannelLosses {
+            missing: 1,
+            unfinished: 1,
+            damaged: 1,
+            unknown: 1,
+            unwritten: 2,
+            stray_words: 1,
+            ..ChannelLosses::default()
+        };
+        assert_eq!(events.losses, expected);
+        assert_eq!(events.losses.sentences().len(), 6);
+    }
+
+    #[test]
+    fn a_message_that_a_handler_has_overtaken_is_not_missing() {
+        let mut encoder = Encoder::new();
+        encoder.sync().master(16).channel(3);
+        send(&mut encoder, &who(9, 0, 100, 0));
+        // The handler has said anew who it is, later than the time of the event that it has overtaken.
+        send(&mut encoder, &who(9, 2, 102, 0));
+        for (number, time) in [(3, 103), (1, 101), (4, 104), (6, 106)] {
+            send(&mut encoder, &event(1, number, time, &[]));
+        }
+        let events = read(&encoder.finish());
+        let times: Vec<u64> = of(&events, 9).iter().map(|(time, ..)| *time).collect();
+        assert_eq!(times, [103, 101, 104, 106]);
+        assert_eq!(events.losses, ChannelLosses { missing: 1, ..ChannelLosses::default() });
+    }
+
+    #[test]
+    fn channels_are_told_apart_and_a_channel_may_have_another_thread_later() {
+        let mut encoder = Encoder::new();
+        encoder.sync().master(16);
+        for (channel, tid) in [(3, 9), (4, 10)] {
+            encoder.channel(channel);
+            send(&mut encoder, &who(tid, 0, 100, 0));
+        }
+        for (channel, number) in [(3, 1), (4, 1), (3, 2)] {
+            encoder.channel(channel);
+            send(&mut encoder, &event(number, number, 100 + number, &[]));
+        }
+        encoder.channel(3);
+        send(&mut encoder, &who(11, 0, 200, 0));
+        send(&mut encoder, &event(1, 1, 201, &[]));
+        let events = read(&encoder.finish());
+        assert_eq!(of(&events, 9), [(101, 1, vec![]), (102, 2, vec![])]);
+        assert_eq!((of(&events, 10), of(&events, 11)), (vec![(101, 1, vec![])], vec![(201, 1, vec![])]));
+        assert_eq!(events.losses, ChannelLosses::default());
+    }
+}
