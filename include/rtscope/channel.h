@@ -295,7 +295,7 @@ static inline void rtscope__close_channel(struct rtscope__shared *shared, struct
 /* ---- events ---------------------------------------------------------------------------------------------------------------- */
 
 /* The levels of a channel's events that are over: this one's stack pointer is that of one of them, so nothing stands there any more. */
-static inline uint32_t rtscope__level(const struct rtscope__channel *channel, uintptr_t stack)
+static inline uint32_t rtscope__level_of(const struct rtscope__channel *channel, uintptr_t stack)
 {
 	uint32_t depth = RTSCOPE__LOAD(channel->depth);
 
@@ -334,7 +334,7 @@ RTSCOPE__HIDDEN_FUNCTION unsigned char *rtscope__stage(uint32_t id, uint64_t byt
 			return NULL;
 		}
 	}
-	level = rtscope__level(channel, stack);
+	level = rtscope__level_of(channel, stack);
 	if (level >= RTSCOPE__LEVELS) {
 		rtscope__count(&channel->lost);
 		return NULL;

@@ -441,6 +441,7 @@ static struct stm_data device = {
 static ssize_t stream_read(struct file *file, char __user *to, size_t size, loff_t *position)
 {
 	/* The nibble that is missing at its end is 0, a packet of nothing. Until something comes: whoever reads waits until all is quiet. */
+	/* ORDER: none; the number alone. */
 	size_t bytes = (READ_ONCE(nibbles) + 1) / 2;
 
 	return simple_read_from_buffer(to, size, position, stream, bytes);

@@ -156,11 +156,15 @@ impl Decoding {
         Ok(())
     }
 
-    /// Makes a CTF trace of all streams. `offset_ns` is added to all times.
+    /// Makes a CTF trace of all streams. `offset_ns` is added to all times. `recording`: its programs' events are made of what they have
+    /// written into channels of an STM, and nothing else.
     ///
     /// # Errors
     /// When no event has a time, or the trace cannot be written.
-    pub fn write(&mut self, target: &Path, offset_ns: i64) -> Result<(), Failure> {
+    pub fn write(&mut self, target: &Path, offset_ns: i64, recording: Option<&Path>) -> Result<(), Failure> {
+        if let Some(recording) = recording {
+            return self.write_programs(target, recording);
+        }
         let capture = &mut self.capture;
         // What the user says goes before what the recorder measured.
         let measured = capture.clock_offset_ns.filter(|_| offset_ns == 0);
@@ -211,12 +215,8 @@ impl Decoding {
         Ok(())
     }
 
-    /// Makes a CTF trace of what programs have written into channels of an STM, which a recording (`--backend stm`) with this directory asked
-    /// for.
-    ///
-    /// # Errors
-    /// When nothing in the capture is of an STM, the directory is of no such recording, or the trace cannot be written.
-    pub fn write_programs(&mut self, target: &Path, recording: &Path) -> Result<(), Failure> {
+    /// What programs have written into channels, for which a recording (`--backend stm`) with this directory asked.
+    fn write_programs(&mut self, target: &Path, recording: &Path) -> Result<(), Failure> {
         let notes = ChannelNotes::read(recording)?;
         let failed = |error: io::Error| Failure::system(format!("reading {}", self.path.display()), &error);
         let mut events = ChannelEvents::default();

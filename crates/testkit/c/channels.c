@@ -23,8 +23,6 @@
 
 #define THREADS 64
 
-RTSCOPE_ENUM(phase, { 0, "fill" }, { 1, "seal" });
-
 static unsigned int threads, events;
 static pthread_barrier_t barrier;
 static volatile unsigned int inner;
@@ -40,7 +38,7 @@ static void pair(unsigned int thread, unsigned int i)
 	memset(text, 'a' + (int)(i % 26), sizeof(text));
 	text[i * 37 % 260] = 0;
 	RTSCOPE_EVENT(test, many, rtscope_u32(thread, thread), rtscope_u64(number, i), rtscope_f64(half, i * 0.5),
-		      rtscope_str(text, text), rtscope_enum(phase, phase, i % 2), rtscope_s8(low, -(int)(i % 100)),
+		      rtscope_str(text, text), rtscope_x16(mask, i % 2), rtscope_s8(low, -(int)(i % 100)),
 		      rtscope_seq_u16(numbers, numbers, i % 4));
 	RTSCOPE_EVENT_LEVEL(RTSCOPE_DEBUG, test, tick, rtscope_u32(thread, thread), rtscope_u32(number, i));
 }

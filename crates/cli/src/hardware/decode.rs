@@ -13,10 +13,9 @@ use std::io::{self, BufWriter};
 pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
     check(options)?;
     let mut decoding = Decoding::open(&options.capture, &options.settings())?;
-    match (&options.output, &options.programs) {
-        (Some(target), Some(recording)) => decoding.write_programs(target, recording)?,
-        (Some(target), None) => decoding.write(target, options.clock_offset)?,
-        (None, _) => show(&mut decoding, options)?,
+    match &options.output {
+        Some(target) => decoding.write(target, options.clock_offset, options.programs.as_deref())?,
+        None => show(&mut decoding, options)?,
     }
     if options.json {
         result(&object(decode_json(&decoding.report))?);

@@ -23,6 +23,8 @@ use std::path::Path;
 const LEVELS: usize = 16;
 /// A ring image's records at most; what a thread wrote may take several.
 const IMAGE_BYTES: usize = 128 << 20;
+/// A time at the ends of a recording may be wrong by so much, where the kernel does not trust the programs' counter.
+const AROUND_NS: u64 = 1_000_000_000;
 /// Words of a record.
 const WORDS_MAX: u64 = 0x3ff;
 
@@ -365,7 +367,9 @@ pub(super) fn write(
     let found: u64 = events.threads.values().map(|thread| thread.events.len() as u64).sum();
     let (snapshot, strangers) = snapshot(events, notes);
     let ended_ns = if notes.ended_ns > 0 { notes.ended_ns } else { u64::MAX };
-    let window = (MonotonicNs(notes.session.started_ns), MonotonicNs(ended_ns));
+    // Processes that another recording has followed, too, have events of its time in the same stream.
+    let begin_ns = notes.session.started_ns.saturating_sub(AROUND_NS);
+    let window = (MonotonicNs(begin_ns), MonotonicNs(ended_ns.saturating_add(AROUND_NS)));
     let end = UserEnd {
         ended_ns,
         unreadable: losses.messages() - losses.unwritten,

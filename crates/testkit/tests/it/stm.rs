@@ -102,7 +102,7 @@ fn root_vm_each_store_into_a_channel_is_a_packet_of_the_stream() {
         (16, 49, "D8M", 0x7f),
         (16, 49, "FLAG", 0),
         (16, 32, "D64", u64::MAX),
-        (16, 32, "FLAGTS", 0),
+        (16, 32, "FLAG_TS", 0),
     ];
     assert_eq!(told(&stm), expected);
     assert_eq!((stm.count("stores") - stores, stm.count("refused"), stm.count("lost")), (7, 0, 0));

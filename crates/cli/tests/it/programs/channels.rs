@@ -46,8 +46,8 @@ impl Recording {
         let said = text(&output);
         assert!(output.status.success(), "{said}");
         fs::write(directory.path().join("stream"), stm.stream()).expect("ours");
-        let json = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let account = json.last().expect("it prints one object");
+        let mut json = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let account = json.next_back().expect("it prints one object");
         let counts = said.lines().filter_map(|line| line.strip_prefix("emitted ")?.parse::<u64>().ok());
         let (emitted, packets) = (counts.sum(), stm.packets());
         Recording { directory, account, said, packets, emitted }
@@ -219,8 +219,9 @@ fn root_vm_a_choice_for_each_event_sends_some_to_an_stm() {
     let recording = Recording::of(&stm, &backends, &[&emitter, "3", "40"]);
     let (decoded, _) = recording.decoded();
     let recorded = recording.recorded();
-    assert!(decoded.iter().all(|event| event.starts_with("test:many")) && decoded.len() == 120);
-    assert!(recorded.iter().all(|event| event.starts_with("test:tick")) && recorded.len() == 120);
+    assert_eq!((decoded.len(), recorded.len()), (120, 120), "{}", recording.said);
+    assert!(decoded.iter().all(|event| event.starts_with("test:many")), "{decoded:?}");
+    assert!(recorded.iter().all(|event| event.starts_with("test:tick")), "{recorded:?}");
 }
 
 // NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory
