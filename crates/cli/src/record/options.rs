@@ -29,8 +29,8 @@ pub const EXAMPLES: &str = help!(
       Orders above 100 of some threads. What is left out is counted; programs cost what they cost
       without it.
   rtscope record -u 'motor:*' --backend stm:user --backend 'motor:slow*=software' -o trace/
-      Events of programs into channels of a system trace module (STM), by its policy for 'user', but for some
-      of them. rtscope hardware decode --programs trace/ reads what comes out of the module.
+      Events into channels of a system trace module (STM), but for some of them. rtscope hardware
+      decode --programs trace/ reads what comes out of the module.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
