@@ -249,8 +249,11 @@ mod tests {
         }
     }
 
-    /// A machine with these devices, each with a policy or none.
-    fn machine(devices: &[(&str, Option<(&str, &[&str])>)]) -> tempfile::TempDir {
+    /// A device, and its policy with the names in it, if it has one.
+    type Device<'d> = (&'d str, Option<(&'d str, &'d [&'d str])>);
+
+    /// A machine with these devices.
+    fn machine(devices: &[Device<'_>]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a directory");
         for (device, policy) in devices {
             let place = root.path().join(CLASS).join(device).join("device");
@@ -266,7 +269,7 @@ mod tests {
         root
     }
 
-    fn found(devices: &[(&str, Option<(&str, &[&str])>)], words: &[&str]) -> Result<Channels, String> {
+    fn found(devices: &[Device<'_>], words: &[&str]) -> Result<Channels, String> {
         let root = machine(devices);
         let backends = words.iter().map(|word| parse(word)).collect();
         let wanted = ProgramsSettings { backends, ..ProgramsSettings::default() };
@@ -276,12 +279,12 @@ mod tests {
 
     #[test]
     fn the_device_and_its_policy_are_found_or_what_is_missing_is_said() {
-        let one: &[(&str, Option<(&str, &[&str])>)] = &[("stm0", Some(("p_basic.x", &["user"])))];
+        let one: &[Device<'_>] = &[("stm0", Some(("p_basic.x", &["user"])))];
         let channels = found(one, &["stm", "motor:slow=software"]).expect("all is there");
         assert_eq!((channels.device.name.as_str(), channels.device.policy.as_str()), ("stm0", "user"));
         assert_eq!(channels.device.ports, Ports::CORESIGHT);
         assert!(channels.takes("motor:fast") && !channels.takes("motor:slow"));
-        let two: &[(&str, Option<(&str, &[&str])>)] =
+        let two: &[Device<'_>] =
             &[("stm0", Some(("p_basic.x", &["a", "default"]))), ("stm1", Some(("p_basic.y", &["b"])))];
         assert_eq!(found(two, &["stm,device=stm0"]).expect("there").device.policy, "default");
         assert_eq!(found(two, &["stm:a,device=stm0"]).expect("there").device.policy, "a");
