@@ -99,7 +99,7 @@
 /* What a session writes into the words that it enables: never 0. */
 #define RTU_ENABLED(session) ((uint32_t)((session) >> 16) | 1)
 /* Beside it: the event goes to a channel of an STM. */
-#define RTU_TO_CHANNEL 2
+#define RTU_TO_CHANNEL 0x80000000U
 
 #define RTU_TIME_BITS 30
 #define RTU_TIME_SHIFT 34

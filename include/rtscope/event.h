@@ -506,19 +506,19 @@ static char rtscope__source __attribute__((unused));
 				const uint64_t rtscope__payload = 0 RTSCOPE__EACH(RTSCOPE__SIZE, __VA_ARGS__);       \
 				const uint64_t rtscope__bytes = 8 + ((rtscope__payload + 7) & ~(uint64_t)7);         \
 				RTSCOPE__PROBE(label, provider, event, text, level, __VA_ARGS__);                    \
-				const uint32_t rtscope__enabled =                                                    \
-					RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled));                      \
-				if (RTSCOPE__LIKELY(rtscope__enabled)) {                                             \
-					struct rtscope__record rtscope__record = rtscope__reserve(                   \
-						rtscope__tls, rtscope__event->id, rtscope__bytes, rtscope__enabled); \
-					if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                           \
-						unsigned char *rtscope__at = rtscope__record.place;                  \
-						if (rtscope__payload & 7)                                            \
-							rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);     \
-						RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                           \
-						(void)rtscope__at;                                                   \
-						rtscope__commit(rtscope__record);                                    \
-					}                                                                            \
+				struct rtscope__record rtscope__record =                                             \
+					RTSCOPE__LIKELY(rtscope__goes_to_ring(                                       \
+						RTSCOPE__LOAD(*RTSCOPE__LOAD(rtscope__event->enabled)))) ?           \
+						rtscope__reserve(rtscope__tls, rtscope__event->id, rtscope__bytes) : \
+						rtscope__reserve_elsewhere(RTSCOPE__LOAD(rtscope__event->enabled),   \
+									   rtscope__event->id, rtscope__bytes);      \
+				if (RTSCOPE__LIKELY(rtscope__record.place != 0)) {                                   \
+					unsigned char *rtscope__at = rtscope__record.place;                          \
+					if (rtscope__payload & 7)                                                    \
+						rtscope__write_zeros(rtscope__at + rtscope__bytes - 16);             \
+					RTSCOPE__EACH(RTSCOPE__WRITE, __VA_ARGS__)                                   \
+					(void)rtscope__at;                                                           \
+					rtscope__commit(rtscope__record);                                            \
 				}                                                                                    \
 				0;                                                                                   \
 			}));                                                                                         \
@@ -559,10 +559,12 @@ struct rtscope__span {
 
 static inline __attribute__((always_inline)) void rtscope__end_span(struct rtscope__span *span)
 {
-	const uint32_t enabled = RTSCOPE__LOAD(*RTSCOPE__LOAD(span->event->enabled));
+	const uint32_t *word = RTSCOPE__LOAD(span->event->enabled), enabled = RTSCOPE__LOAD(*word);
 
 	if (RTSCOPE__UNLIKELY(enabled)) {
-		struct rtscope__record record = rtscope__reserve(rtscope__tls, span->event->id, 8, enabled);
+		struct rtscope__record record = RTSCOPE__LIKELY(rtscope__goes_to_ring(enabled)) ?
+							rtscope__reserve(rtscope__tls, span->event->id, 8) :
+							rtscope__reserve_elsewhere(word, span->event->id, 8);
 
 		if (RTSCOPE__LIKELY(record.place != 0))
 			rtscope__commit(record);

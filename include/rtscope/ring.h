@@ -403,12 +403,9 @@ static inline __attribute__((always_inline)) int rtscope__needs_more(const struc
 	       RTSCOPE__LOAD(*cpu_place) != RTSCOPE__LOAD(thread->cpu);
 }
 
-/*
- * Reserves a record of `bytes` (with its word; a multiple of 8). `enabled`: the event's word, which says whether it goes to a channel: two
- * instructions, which is all that channels cost events that go elsewhere.
- */
-static inline __attribute__((always_inline)) struct rtscope__record
-rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, uint32_t enabled)
+/* Reserves a record of `bytes` (with its word; a multiple of 8). */
+static inline __attribute__((always_inline)) struct rtscope__record rtscope__reserve(struct rtscope__thread *thread,
+										     uint32_t id, uint64_t bytes)
 {
 	uintptr_t stack = rtscope__stack();
 
@@ -418,8 +415,6 @@ rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, ui
 		uint64_t position, now;
 
 		/* The length has 10 bits. Most events' is a constant, and this is not there. */
-		if (RTSCOPE__UNLIKELY(enabled & RTU_TO_CHANNEL))
-			return rtscope__reserved_slowly(id | RTSCOPE__TO_CHANNEL, bytes, stack);
 		if (RTSCOPE__UNLIKELY(!ring || bytes > RTU_RECORD_BYTES_MAX || RTSCOPE__LOAD(thread->open)))
 			return rtscope__reserved_slowly(id, bytes, stack);
 		position = RTSCOPE__LOAD(ring->head);
@@ -437,6 +432,29 @@ rtscope__reserve(struct rtscope__thread *thread, uint32_t id, uint64_t bytes, ui
 		}
 		RTSCOPE__STORE(thread->open, (uintptr_t)0);
 	}
+}
+
+/*
+ * Whether the word that enables an event says that it goes to its thread's ring. An event that is recorded asks whether its word is 0 in any case;
+ * RTU_TO_CHANNEL is the sign, so this is the same comparison, and channels cost events of rings nothing.
+ */
+static inline __attribute__((always_inline)) int rtscope__goes_to_ring(uint32_t word)
+{
+	return (int32_t)word > 0;
+}
+
+/*
+ * The same for an event whose word, at `enabled`, is not that of a ring. It is read again, rather than kept in a register on the way of all
+ * events: what has changed in between is as if the event had come a moment later, or earlier.
+ */
+static inline __attribute__((always_inline)) struct rtscope__record
+rtscope__reserve_elsewhere(const uint32_t *enabled, uint32_t id, uint64_t bytes)
+{
+	struct rtscope__record nothing = { NULL, 0, NULL };
+
+	return RTSCOPE__LOAD(*enabled) & RTU_TO_CHANNEL ?
+		       rtscope__reserved_slowly(id | RTSCOPE__TO_CHANNEL, bytes, rtscope__stack()) :
+		       nothing;
 }
 
 /* Writes a sync record: where and when this thread is, and what it lost. Nothing, if something else came first. */

@@ -186,9 +186,7 @@ macro_rules! __rtscope_event {
                     if probed {
                         $crate::__rtscope_probe!(__RTSCOPE_EVENT, fields, $provider, ($($name)+), $($field)*);
                     }
-                    if enabled != 0 {
-                        __RTSCOPE_EVENT.record(&fields, enabled);
-                    }
+                    __RTSCOPE_EVENT.record(&fields, enabled);
                 }
             }
         }

@@ -5,7 +5,8 @@
  */
 #include <rtscope/rtscope.h>
 
-struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes, uint32_t enabled);
+struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes);
+struct rtscope__reserved rtscope_probe_reserve_elsewhere(uint32_t id, uint64_t bytes);
 void rtscope_probe_commit(const unsigned char *payload);
 int rtscope_probe_thread_init(void);
 void rtscope_probe_thread_exit(void);
@@ -28,9 +29,9 @@ __asm__(".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat\n"
 #define COUNTER RTU_CLOCK_CNTVCT
 #endif
 
-static __attribute__((noinline)) struct rtscope__reserved reserve(uint32_t id, uint64_t bytes, uint32_t enabled)
+static __attribute__((noinline)) struct rtscope__reserved reserve(uint32_t id, uint64_t bytes)
 {
-	struct rtscope__record record = rtscope__reserve(rtscope__tls, id, bytes, enabled);
+	struct rtscope__record record = rtscope__reserve(rtscope__tls, id, bytes);
 	struct rtscope__reserved reserved = { record.place, record.open };
 
 	return reserved;
@@ -40,13 +41,11 @@ static __attribute__((noinline)) struct rtscope__reserved reserve(uint32_t id, u
  * What nearly all events take stands here alone. A clock that has to be called, and another try after a handler came between, would make
  * this function save six registers for each event.
  */
-struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes, uint32_t enabled)
+struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes)
 {
 	struct rtscope__thread *thread = rtscope__tls;
 	struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
 
-	if (RTSCOPE__UNLIKELY(enabled & RTU_TO_CHANNEL))
-		return reserve(id, bytes, enabled);
 	if (RTSCOPE__LIKELY(ring && bytes <= RTU_RECORD_BYTES_MAX && thread->clock == COUNTER &&
 			    !RTSCOPE__LOAD(thread->open))) {
 		uint64_t position = RTSCOPE__LOAD(ring->head), now = rtscope__now(COUNTER);
@@ -64,7 +63,13 @@ struct rtscope__reserved rtscope_probe_reserve(uint32_t id, uint64_t bytes, uint
 			RTSCOPE__STORE(thread->open, (uintptr_t)0);
 		}
 	}
-	return reserve(id, bytes, enabled);
+	return reserve(id, bytes);
+}
+
+/* The same for an event that goes to a channel. */
+struct rtscope__reserved rtscope_probe_reserve_elsewhere(uint32_t id, uint64_t bytes)
+{
+	return rtscope__reserve_slowly(id | RTSCOPE__TO_CHANNEL, bytes, rtscope__stack());
 }
 
 /* An event that was not noted is complete: of a channel, or inside of another one. */

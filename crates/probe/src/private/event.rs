@@ -4,7 +4,9 @@
 use super::Fields;
 use super::header::{self, Header};
 use core::ffi::c_char;
-use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
+use core::sync::atomic::{
+    AtomicI32, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+};
 
 /// `struct rtscope__event`, and what keeps the call site's entry in the list of all events.
 #[repr(C)]
@@ -51,14 +53,14 @@ impl Event {
         }
     }
 
-    /// Whether a collector wants it: 0, or a word that says where it goes.
+    /// Whether a collector wants it: 0, or a word that says where it goes. Above 0: to the thread's ring (`rtscope__goes_to_ring`).
     #[inline(always)]
     #[must_use]
-    pub fn enabled(&self) -> u32 {
+    pub fn enabled(&self) -> i32 {
         // ORDER: relaxed, as in the header: start-up code made all that is read on the strength of it.
         let word = self.enabled.load(Ordering::Relaxed);
         // SAFETY: it points to the header's constant or into its mapping, which stays as long as it is pointed to.
-        let word = unsafe { AtomicU32::from_ptr(word) };
+        let word = unsafe { AtomicI32::from_ptr(word.cast()) };
         // ORDER: as above.
         word.load(Ordering::Relaxed)
     }
@@ -71,14 +73,21 @@ impl Event {
         self.semaphore.load(Ordering::Relaxed) != 0
     }
 
-    /// Writes a record that a collector has asked for, if it fits. A loss is counted. `enabled`: as [`Event::enabled`] has said.
+    /// Writes a record that a collector has asked for, if it has, and if it fits. A loss is counted. `enabled`: as [`Event::enabled`] has said.
     #[inline(always)]
-    pub fn record<F: Fields>(&self, fields: &F, enabled: u32) {
+    pub fn record<F: Fields>(&self, fields: &F, enabled: i32) {
         let bytes = fields.bytes();
         let padded = bytes.next_multiple_of(8);
         // ORDER: relaxed; set before the event was enabled.
         let id = self.id.load(Ordering::Relaxed);
-        let Header { place, open } = header::reserve(id, padded as u64 + 8, enabled);
+        // One comparison, whether it is wanted or not.
+        let Header { place, open } = if enabled > 0 {
+            header::reserve(id, padded as u64 + 8)
+        } else if enabled < 0 {
+            header::reserve_elsewhere(id, padded as u64 + 8)
+        } else {
+            return;
+        };
         if place.is_null() {
             return;
         }

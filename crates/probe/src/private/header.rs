@@ -29,7 +29,8 @@ struct RawOptions {
 
 unsafe extern "C" {
     // Any thread and any signal handler may call it, at any time.
-    safe fn rtscope_probe_reserve(id: u32, bytes: u64, enabled: u32) -> Header;
+    safe fn rtscope_probe_reserve(id: u32, bytes: u64) -> Header;
+    safe fn rtscope_probe_reserve_elsewhere(id: u32, bytes: u64) -> Header;
     /// `payload`: of a record that it has given.
     fn rtscope_probe_commit(payload: *const u8);
     safe fn rtscope_probe_thread_init() -> i32;
@@ -45,10 +46,16 @@ pub(super) const fn off() -> *mut u32 {
     (&raw const rtscope__off).cast_mut()
 }
 
-/// Reserves a record of this many bytes, its word included. `enabled`: the event's word, which says where it goes.
+/// Reserves a record of this many bytes, its word included.
 #[inline(always)]
-pub(super) fn reserve(id: u32, bytes: u64, enabled: u32) -> Header {
-    rtscope_probe_reserve(id, bytes, enabled)
+pub(super) fn reserve(id: u32, bytes: u64) -> Header {
+    rtscope_probe_reserve(id, bytes)
+}
+
+/// The same for an event that goes to a channel.
+#[cold]
+pub(super) fn reserve_elsewhere(id: u32, bytes: u64) -> Header {
+    rtscope_probe_reserve_elsewhere(id, bytes)
 }
 
 /// A record without a place where it is noted is complete.

@@ -114,7 +114,7 @@ int model_emit(uint32_t id, uint32_t words, uint64_t stack)
 	uint64_t payload[4];
 
 	stack_pointer = stack;
-	record = rtscope__reserve(&thread, id, 8 + 8 * words, 1);
+	record = rtscope__reserve(&thread, id, 8 + 8 * words);
 	if (!record.place)
 		return 0;
 	for (uint32_t i = 0; i < words; i++)
