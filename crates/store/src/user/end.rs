@@ -232,9 +232,12 @@ fn no_channel(errno: u32) -> String {
             "the device is not there, or was not when it was asked for"
         }
         Errno::EINVAL => {
-            "the device's policy has no such name, or fewer channels together than a mapping needs"
+            "the device's policy has no such name, or the device fewer channels than a mapping needs"
         }
-        Errno::ENOSPC => "the channels of the policy are taken; give it more, or record fewer threads",
+        // The kernel makes no difference.
+        Errno::ENOSPC => {
+            "the channels of the policy are taken, or it has fewer together than a mapping needs; give it more, or record fewer threads"
+        }
         Errno::EOPNOTSUPP => "channels of this device cannot be mapped",
         Errno::EMFILE => "the process has as many as it can have",
         Errno::EAGAIN => "others of its process were making theirs for too long",

@@ -250,7 +250,7 @@ fn root_vm_threads_without_a_channel_lose_their_events_with_the_reason_or_use_th
     stm.node("scraps", (21, 21), (0, 7));
     let recording = Recording::of(&stm, &["stm:scraps,ports=coresight"], &[&emitter, "1", "5"]);
     assert_eq!((recording.packets.len(), recording.lost()), (0, 10), "{}", recording.said);
-    assert!(recording.said.contains("fewer channels together than a mapping needs"), "{}", recording.said);
+    assert!(recording.said.contains("it has fewer together than a mapping needs"), "{}", recording.said);
     // A user who may not open the device.
     let script = format!("su nobody -s /bin/sh -c '{emitter} 2 5'");
     if Command::new("su")
