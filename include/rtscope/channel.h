@@ -121,6 +121,8 @@ static inline int rtscope__read_device(struct rtscope__room *room)
 	for (at = 0; text[at] && at < sizeof(device->id) - 1; at++)
 		device->id[at] = text[at];
 	device->id[at] = 0;
+	/* Of the file that was read last: the session's. */
+	device->is_roots = !room->status.stx_uid;
 	device->session = session->session;
 	return !text[at];
 }
@@ -140,6 +142,10 @@ static inline struct rtscope__port_page *rtscope__new_ports(struct rtscope__room
 	}
 	*error = RTSCOPE__EMFILE;
 	if (!page)
+		return NULL;
+	/* Its user names the device, and could not open it himself where this process may do more than he. */
+	*error = RTSCOPE__EACCES;
+	if (!device->is_roots && rtscope__overrides())
 		return NULL;
 	file = rtscope__open_behind_streams(RTSCOPE__AT_FDCWD, device->path, RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK, 0);
 	*error = -file;

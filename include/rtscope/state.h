@@ -141,7 +141,7 @@ struct rtscope__port_page {
 /* The device of a session, as that describes it. */
 struct rtscope__device {
 	uint64_t session;
-	uint32_t bytes, first, next, last, map_bytes;
+	uint32_t bytes, first, next, last, map_bytes, is_roots;
 	char path[64], id[RTSCOPE__POLICY_BYTES];
 };
 
