@@ -2,18 +2,51 @@
 //! Compiles the C halves of programs, and links each with nothing but that program: the constructor of one that has events would make an
 //! instrumented program of everything that uses this crate.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The headers, in which a thread that opens or gives up a device takes longer than a fork waits for it: wherever a fork's child would have what it knows
+/// nothing of.
+fn slow_headers(directory: &Path) -> PathBuf {
+    const PAUSE: &str = "{ struct timespec slow = { 0, 40000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
+    let to = directory.join("slow");
+    fs::create_dir_all(to.join("rtscope")).expect("cargo's own");
+    for file in fs::read_dir("../../include/rtscope").expect("it is there").flatten() {
+        let mut text = fs::read_to_string(file.path()).expect("a header");
+        let places: &[&str] = match file.file_name().to_str() {
+            Some("channel.h") => &[
+                "\t\t/* ORDER: seq_cst; before forks are asked for. */",
+                "\tif (!memory) {\n\t\t/* What was put there",
+                "\tif (!memory)\n\t\tmemory = rtscope__call_again(__NR_mmap",
+                "\t/* The mapping keeps the channels. */",
+                "\trtscope__end_mapping(made);\n\treturn",
+            ],
+            Some("pages.h") => &["\t\trtscope__unmap(memory, page->bytes);\n"],
+            _ => &[],
+        };
+        for place in places {
+            assert!(text.contains(place), "{place}");
+            text = text.replace(place, &format!("{PAUSE}\n{place}"));
+        }
+        fs::write(to.join("rtscope").join(file.file_name()), text).expect("cargo's own");
+    }
+    to
+}
+
 fn main() {
     println!("cargo::rerun-if-changed=../../include/rtscope");
     let directory = std::env::var("OUT_DIR").expect("cargo sets it");
-    for (source, program) in [
-        ("linked", "rtscope-emitter"),
-        ("descriptors", "rtscope-descriptors"),
-        ("channels", "rtscope-channels"),
+    let (headers, slow) = (PathBuf::from("../../include"), slow_headers(Path::new(&directory)));
+    for (source, program, headers) in [
+        ("linked", "rtscope-emitter", &headers),
+        ("descriptors", "rtscope-descriptors", &headers),
+        ("channels", "rtscope-channels", &headers),
+        ("overtaken", "rtscope-overtaken", &slow),
     ] {
         println!("cargo::rerun-if-changed=c/{source}.c");
         cc::Build::new()
             .file(format!("c/{source}.c"))
-            .include("../../include")
+            .include(headers)
             .std("c11")
             .opt_level(2)
             .warnings(true)

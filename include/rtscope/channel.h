@@ -102,15 +102,16 @@ static inline int rtscope__read_device(struct rtscope__room *room)
 	text = rtscope__device_number(text, &device->next);
 	text = rtscope__device_number(text, &device->last);
 	text = rtscope__device_number(text, &device->map_bytes);
-	/* Within a channel, and a mapping has a whole number of them. */
-	if (!text || device->bytes < 8 || device->map_bytes > RTSCOPE__DEVICE_BYTES_MAX ||
+	/* Within a channel, aligned as a bus wants it, and a mapping has a whole number of them. */
+	if (!text || device->bytes < 8 || device->bytes % 8 || device->map_bytes > RTSCOPE__DEVICE_BYTES_MAX ||
 	    device->map_bytes < device->bytes || device->map_bytes % device->bytes ||
-	    device->first + 8 > device->bytes || device->next + 8 > device->bytes || device->last + 4 > device->bytes)
+	    device->first > device->bytes - 8 || device->next > device->bytes - 8 || device->last > device->bytes - 8 ||
+	    device->first % 8 || device->next % 8 || device->last % 8)
 		return 0;
-	/* A device is in /dev, and nowhere else: this path is opened for writing. */
-	if (strncmp(text, "/dev/", 5) != 0)
+	/* A device is in /dev itself, and nowhere else: this path is opened for writing. */
+	if (strncmp(text, "/dev/", 5) != 0 || text[5] == '/')
 		return 0;
-	while (text[at] && text[at] != ' ' && at < sizeof(device->path) - 1) {
+	while (text[at] && text[at] != ' ' && !(at >= 5 && text[at] == '/') && at < sizeof(device->path) - 1) {
 		device->path[at] = text[at];
 		at++;
 	}
@@ -127,47 +128,116 @@ static inline int rtscope__read_device(struct rtscope__room *room)
 	return !text[at];
 }
 
-/* A page of channels from the device. NULL: `error` says why. Needs `busy`. */
-static inline struct rtscope__port_page *rtscope__new_ports(struct rtscope__room *room, int *error)
+/*
+ * Reads what the session says of the device. 0, or an errno. Root's recorder has a session in the directory of each user, who can write it: to a program that
+ * may do more than he, the one of root's own names the device. Needs `busy`.
+ */
+static inline int rtscope__find_device(struct rtscope__shared *shared)
 {
-	const struct rtscope__device *device = &room->device;
-	struct rtscope__port_page *page = NULL;
+	struct rtscope__room *room = shared->room;
+
+	if (!rtscope__find_session(shared))
+		return RTSCOPE__ENOENT;
+	if (room->status.stx_uid && rtscope__overrides() && !rtscope__read_session(room, RTSCOPE__ROOTS_SESSION, 0, 1))
+		return RTSCOPE__EPERM;
+	/* Another session may have come: its recorder tells soon. */
+	return rtscope__read_device(room) && room->device.session == RTSCOPE__LOAD(shared->provider->session) ?
+		       0 :
+		       RTSCOPE__ENOENT;
+}
+
+/*
+ * Opens the device and maps a page of its channels, noted in `made`. An error is a small negative number. A fork waits for this only for a moment, as for
+ * all work; its child closes the descriptor and unmaps the page, as both are noted before they have channels. Needs `busy`.
+ */
+static inline long rtscope__map_device(struct rtscope__shared *shared, struct rtscope__remains *made)
+{
+	struct rtscope__room *room = shared->room;
+	struct rtscope__device *device = &room->device;
 	struct rtscope__policy *policy = (struct rtscope__policy *)(void *)room->names;
-	long memory, result;
+	uint32_t begun = rtscope__forks_begun();
+	void *around;
+	long memory;
 	int file;
 
+	/* Neither a pipe, whose other end would wake, nor a file, nor what a link leads to. */
+	file = rtscope__status(RTSCOPE__AT_FDCWD, device->path, &room->status);
+	device->major = room->status.stx_rdev_major;
+	device->minor = room->status.stx_rdev_minor;
+	if (file || !rtscope__is_device(room))
+		return file ? file : -RTSCOPE__ENOTTY;
+	if (rtscope__is_forked_since(shared, begun))
+		return -RTSCOPE__EAGAIN;
+	memory = rtscope__map(device->map_bytes, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE,
+			      -1);
+	if (rtscope__is_error(memory))
+		return memory;
+	around = (void *)memory;
+	rtscope__note_mapping(made, around, device->map_bytes);
+	/* A terminal does not become this process's. */
+	file = rtscope__open_behind_streams(RTSCOPE__AT_FDCWD, device->path,
+					    RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK | RTSCOPE__O_NOCTTY, 0);
+	memory = file < 0 ? file : 0;
+	if (file >= 0) {
+		/* ORDER: seq_cst; before forks are asked for. */
+		__atomic_store_n(&rtscope__forking.device, (uint32_t)file + 1, __ATOMIC_SEQ_CST);
+		/* A child that has this open, and does not know it: so it never gets channels. */
+		if (rtscope__is_forked_since(shared, begun))
+			memory = -RTSCOPE__EAGAIN;
+	}
+	if (!memory) {
+		/* What was put there instead is no device with channels. */
+		memset(policy, 0, sizeof(*policy));
+		policy->bytes = sizeof(*policy);
+		policy->width = (uint16_t)(device->map_bytes / device->bytes);
+		memcpy(policy->id, device->id, sizeof(policy->id));
+		memory = rtscope__call_again(__NR_ioctl, file, RTSCOPE__POLICY_ID_SET, (long)policy, 0, 0, 0);
+	}
+	if (!memory)
+		memory = rtscope__call_again(__NR_mmap, (long)around, device->map_bytes, RTSCOPE__PROT_RW,
+					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_FIXED, file, 0);
+	/* The mapping keeps the channels. */
+	if (file >= 0)
+		rtscope__close(file);
+	RTSCOPE__STORE(rtscope__forking.device, 0);
+	if (rtscope__is_error(memory)) {
+		rtscope__note_mapping(made, NULL, 1);
+		rtscope__unmap(around, device->map_bytes);
+	}
+	return memory;
+}
+
+/* A page of channels from the device. NULL: `error` says why. Needs `busy`. */
+static inline struct rtscope__port_page *rtscope__new_ports(struct rtscope__shared *shared, int *error)
+{
+	const struct rtscope__device *device = &shared->room->device;
+	struct rtscope__port_page *page = NULL;
+	struct rtscope__remains *made;
+	long memory;
+
 	for (int i = 0; i < RTSCOPE__PORT_PAGES && !page; i++) {
-		if (!room->port_pages[i].memory)
-			page = &room->port_pages[i];
+		if (!shared->room->port_pages[i].memory)
+			page = &shared->room->port_pages[i];
 	}
 	*error = RTSCOPE__EMFILE;
 	if (!page)
 		return NULL;
 	/* Its user names the device, and could not open it himself where this process may do more than he. */
-	*error = RTSCOPE__EACCES;
+	*error = RTSCOPE__EPERM;
 	if (!device->is_roots && rtscope__overrides())
 		return NULL;
-	file = rtscope__open_behind_streams(RTSCOPE__AT_FDCWD, device->path, RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK, 0);
-	*error = -file;
-	if (file < 0)
-		return NULL;
-	/* What was put there instead, such as a file that would be filled, is no device with channels. */
-	memset(policy, 0, sizeof(*policy));
-	policy->bytes = sizeof(*policy);
-	policy->width = (uint16_t)(device->map_bytes / device->bytes);
-	memcpy(policy->id, device->id, sizeof(policy->id));
-	result = rtscope__call_again(__NR_ioctl, file, RTSCOPE__POLICY_ID_SET, (long)policy, 0, 0, 0);
-	memory = result < 0 ? result : rtscope__map(device->map_bytes, RTSCOPE__MAP_SHARED, file);
-	/* The mapping keeps the channels. */
-	rtscope__close(file);
+	made = rtscope__begin_mapping();
+	memory = rtscope__map_device(shared, made);
 	*error = (int)-memory;
-	if (rtscope__is_error(memory))
-		return NULL;
-	page->memory = (unsigned char *)memory;
-	page->bytes = device->map_bytes;
-	page->session = device->session;
-	page->used = 0;
-	return page;
+	if (!rtscope__is_error(memory)) {
+		page->bytes = device->map_bytes;
+		page->session = device->session;
+		page->used = 0;
+		/* ORDER: release; a fork's child that finds it knows its size. */
+		__atomic_store_n(&page->memory, (unsigned char *)memory, __ATOMIC_RELEASE);
+	}
+	rtscope__end_mapping(made);
+	return rtscope__is_error(memory) ? NULL : page;
 }
 
 /* Which channel of a page is free, or -1. Needs `busy`. */
@@ -205,7 +275,7 @@ static inline void rtscope__reap_channels(struct rtscope__shared *shared)
 			struct rtscope__thread *thread = channel->thread;
 			int has_page = RTSCOPE__LOAD(channel->keyless) != RTSCOPE__PAGELESS;
 
-			rtscope__drop_channel(shared->room, channel);
+			rtscope__drop_channel(shared, channel);
 			/* With its ring, otherwise. */
 			if (has_page && !rtscope__has_place(shared, thread))
 				rtscope__unmap(thread, sizeof(*thread));
@@ -221,11 +291,12 @@ static inline int rtscope__find_port(struct rtscope__shared *shared, struct rtsc
 	int port = -1;
 
 	/* It was read for another thread, if it is of this session. */
-	if (room->device.session != RTSCOPE__LOAD(shared->provider->session) &&
-	    (!rtscope__find_session(shared) || !rtscope__read_device(room))) {
-		room->device.session = 0;
-		*error = RTSCOPE__ENOENT;
-		return 0;
+	if (room->device.session != RTSCOPE__LOAD(shared->provider->session)) {
+		*error = rtscope__find_device(shared);
+		if (*error) {
+			room->device.session = 0;
+			return 0;
+		}
 	}
 	for (int i = 0; i < RTSCOPE__PORT_PAGES && port < 0; i++) {
 		page = &room->port_pages[i];
@@ -233,7 +304,7 @@ static inline int rtscope__find_port(struct rtscope__shared *shared, struct rtsc
 			port = rtscope__free_port(room, page);
 	}
 	if (port < 0) {
-		page = rtscope__new_ports(room, error);
+		page = rtscope__new_ports(shared, error);
 		port = page ? 0 : -1;
 	}
 	if (!page || port < 0)
@@ -279,8 +350,9 @@ static inline int rtscope__open_channel(struct rtscope__shared *shared, struct r
 	rtscope__thread_name(channel->comm);
 	if (shared->lock_memory)
 		rtscope__call(__NR_mlock, memory, (long)offsetof(struct rtscope__channel, levels[1]), 0, 0, 0, 0);
-	shared->room->channels[place] = channel;
-	shared->room->channel_threads[place] = thread;
+	RTSCOPE__STORE(shared->room->channel_threads[place], thread);
+	/* ORDER: release; a fork's child that finds it finds whose it is. */
+	__atomic_store_n(&shared->room->channels[place], channel, __ATOMIC_RELEASE);
 	/* ORDER: release; pairs with the load in rtscope__stage() by a handler of this thread: it finds the fields above written. */
 	__atomic_store_n(&thread->channel, channel, __ATOMIC_RELEASE);
 	return 0;
@@ -294,7 +366,7 @@ static inline void rtscope__close_channel(struct rtscope__shared *shared, struct
 	if (!channel || !rtscope__take(shared, 1000))
 		return;
 	RTSCOPE__STORE(thread->channel, (struct rtscope__channel *)NULL);
-	rtscope__drop_channel(shared->room, channel);
+	rtscope__drop_channel(shared, channel);
 	rtscope__give(shared);
 }
 

@@ -542,6 +542,13 @@ static inline uint32_t rtscope__word_of(const struct rtu_session *session, const
 	return RTU_ENABLED(session->session) | to_channel;
 }
 
+/* Whether what was looked at last is the device that was looked at when it was to be opened. */
+static inline int rtscope__is_device(const struct rtscope__room *room)
+{
+	return (room->status.stx_mode & 0170000) == 0020000 && room->status.stx_rdev_major == room->device.major &&
+	       room->status.stx_rdev_minor == room->device.minor;
+}
+
 /* ---- sessions: the collector ------------------------------------------------------------------------------------------ */
 
 /* Whether somebody else holds a lock on a file: then the collector that left it lives, whatever its number is. */

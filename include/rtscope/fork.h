@@ -85,6 +85,20 @@ static inline void rtscope__end_mapping(struct rtscope__remains *made)
 	__atomic_store_n(&made->bytes, 0, __ATOMIC_RELEASE);
 }
 
+/* How many forks began so far. */
+static inline uint32_t rtscope__forks_begun(void)
+{
+	/* ORDER: seq_cst; before what must not come into a fork. */
+	return __atomic_load_n(&rtscope__forking.begun, __ATOMIC_SEQ_CST);
+}
+
+/* Whether a fork goes on, or there was one since `begun` was read: its child may have a copy of what was opened since, and know nothing of it. */
+static inline int rtscope__is_forked_since(const struct rtscope__shared *shared, uint32_t begun)
+{
+	/* ORDER: seq_cst; pairs with rtscope__before_fork(): a fork that is not seen here sees all that was noted before. */
+	return __atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || rtscope__forks_begun() != begun;
+}
+
 /* ---- forks -------------------------------------------------------------------------------------------------------------- */
 
 /* Before a fork(). No system call where no other thread makes any, as for the others here. */
@@ -100,6 +114,8 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	/* ORDER: seq_cst; pairs with rtscope__begin_work(). */
 	forks = __atomic_fetch_add(&shared->forks, 1, __ATOMIC_SEQ_CST);
 	RTSCOPE__STORE(shared->forker, rtscope__thread_pointer());
+	/* ORDER: seq_cst; after `forks`: pairs with rtscope__is_forked_since(). */
+	__atomic_fetch_add(&rtscope__forking.begun, 1, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
 	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
@@ -161,6 +177,19 @@ static inline void rtscope__unmap_half_made(void)
 			noted->bytes = 0;
 		}
 	}
+}
+
+/*
+ * Closes the device that a thread of the parent was mapping: its channels would be the child's, too, for its life. What has the same number
+ * since it was closed, or of a handler that has come before in the child, is no such device. Needs `busy`.
+ */
+static inline void rtscope__close_half_mapped(struct rtscope__room *room)
+{
+	int file = (int)rtscope__forking.device - 1;
+
+	rtscope__forking.device = 0;
+	if (file >= 0 && !rtscope__status(file, "", &room->status) && rtscope__is_device(room))
+		rtscope__close(file);
 }
 
 /*

@@ -97,16 +97,24 @@ static inline int rtscope__free_place(struct rtscope__place *place, struct rtu_r
 
 /* ---- the end of a channel ------------------------------------------------------------------------------------------------ */
 
-/* A thread has no channel any more. The last of a mapping gives its channels back to the kernel. Needs `busy`. */
-static inline void rtscope__drop_channel(struct rtscope__room *room, struct rtscope__channel *channel)
+/*
+ * A thread has no channel any more. The last of a mapping gives its channels back to the kernel: memory of nobody comes in its place before it
+ * is in no list, so a fork's child has neither a mapping that it does not know, nor covers what is there next. A program that may have given up
+ * system calls makes only the one that the end of a ring makes. Needs `busy`.
+ */
+static inline void rtscope__drop_channel(struct rtscope__shared *shared, struct rtscope__channel *channel)
 {
+	struct rtscope__room *room = shared->room;
 	struct rtscope__port_page *page = &room->port_pages[channel->page];
+	unsigned char *memory = page->memory;
 
-	room->channels[channel->place] = NULL;
+	RTSCOPE__STORE(room->channels[channel->place], (struct rtscope__channel *)NULL);
 	page->used &= ~((uint64_t)1 << channel->port_number);
 	if (!page->used) {
-		rtscope__unmap(page->memory, page->bytes);
-		page->memory = NULL;
+		if (!rtscope__confined(shared))
+			rtscope__map_over(memory, page->bytes);
+		RTSCOPE__STORE(page->memory, (unsigned char *)NULL);
+		rtscope__unmap(memory, page->bytes);
 	}
 	rtscope__unmap(channel, sizeof(*channel));
 }
@@ -159,7 +167,7 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		if (ring && place->thread == thread && rtscope__free_place(place, ring))
 			rtscope__leave(shared, ring, bytes);
 		if (thread->channel && rtscope__take(shared, 20)) {
-			rtscope__drop_channel(shared->room, thread->channel);
+			rtscope__drop_channel(shared, thread->channel);
 			rtscope__give(shared);
 		}
 		rtscope__unmap(thread, sizeof(*thread));

@@ -142,6 +142,7 @@ struct rtscope__port_page {
 struct rtscope__device {
 	uint64_t session;
 	uint32_t bytes, first, next, last, map_bytes, is_roots;
+	uint32_t major, minor; /* of what is at the path */
 	char path[64], id[RTSCOPE__POLICY_BYTES];
 };
 
@@ -192,7 +193,9 @@ struct rtscope__room {
 /* What a fork's child has to know (fork.h). Not in what copies share, which must stay as an earlier header of this version has it. */
 struct rtscope__forking {
 	uint64_t works, works_before; /* how often work began: ever, and before the fork that goes on */
-	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings that are being made */
+	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings, and of a device, that are being made */
+	uint32_t begun;					     /* how many forks ever began */
+	uint32_t device; /* the descriptor of a device that is being mapped, and 1 */
 };
 
 /* What became of a wish for a ring. */

@@ -54,6 +54,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__O_CREAT 0100
 #define RTSCOPE__O_EXCL 0200
 #define RTSCOPE__O_NONBLOCK 04000
+#define RTSCOPE__O_NOCTTY 0400
 #define RTSCOPE__O_CLOEXEC 02000000
 #define RTSCOPE__O_PATH 010000000
 #if defined(__aarch64__)
@@ -110,6 +111,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__EINVAL 22
 #define RTSCOPE__ENOSYS 38
 #define RTSCOPE__EMFILE 24
+#define RTSCOPE__ENOTTY 25
 #define RTSCOPE__EFBIG 27
 #define RTSCOPE__ENOSPC 28
 #define RTSCOPE__ENOTSUP 95

@@ -225,8 +225,10 @@ fn remarks_of(report: &ProcessReport) -> Vec<String> {
 fn no_channel(errno: u32) -> String {
     let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
     let why = match errno {
-        Errno::EACCES | Errno::EPERM => {
-            "the program may not open the device; give its user the right to read and write it"
+        Errno::EACCES => "the program may not open the device; give its user the right to read and write it",
+        // Also what the kernel says where a container has not been given the device.
+        Errno::EPERM => {
+            "the program may do more than its user, and opens no device for him, or its container does not allow it; record as root, or give the container the device"
         }
         Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => {
             "the device is not there, or was not when it was asked for"
@@ -240,7 +242,8 @@ fn no_channel(errno: u32) -> String {
         }
         Errno::EOPNOTSUPP => "channels of this device cannot be mapped",
         Errno::EMFILE => "the process has as many as it can have",
-        Errno::EAGAIN => "others of its process were making theirs for too long",
+        Errno::ENOTTY => "what has the device's name is no device with channels",
+        Errno::EAGAIN => "others of its process were making theirs for too long, or forked meanwhile",
         _ => "the system refused",
     };
     format!("{why} ({})", errno.desc())

@@ -10,9 +10,13 @@ use rtscope_testkit::skip;
 use rtscope_testkit::stm::{DEVICE, StmMemory};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Where all events go.
 const STM: &str = "stm:user,ports=coresight";
@@ -270,6 +274,99 @@ fn root_vm_threads_without_a_channel_lose_their_events_with_the_reason_or_use_th
     let recording = Recording::of(&stm, &[STM], &["sh", "-c", &script]);
     assert_eq!((recording.packets.len(), recording.lost()), (0, 10), "{}", recording.said);
     assert!(recording.said.contains("the device is not there"), "{}", recording.said);
+}
+
+/// The user nobody, who has no rights, or the one to open all files.
+fn as_nobody(command: &mut Command, may_open_all: bool) -> &mut Command {
+    const NOBODY: u32 = 65534;
+    const DAC_OVERRIDE: u32 = 1;
+    let become_nobody = move || {
+        let bits = if may_open_all { 1 << DAC_OVERRIDE } else { 0 };
+        // _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice.
+        let (header, sets) = ([0x2008_0522_u32, 0], [bits, bits, bits, 0, 0, 0]);
+        // SAFETY: only system calls, which read what lives for them.
+        let results = unsafe {
+            [
+                libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).into(),
+                libc::setgroups(0, std::ptr::null()).into(),
+                libc::setresgid(NOBODY, NOBODY, NOBODY).into(),
+                libc::setresuid(NOBODY, NOBODY, NOBODY).into(),
+                libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()),
+                if may_open_all {
+                    libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, DAC_OVERRIDE, 0, 0).into()
+                } else {
+                    0
+                },
+            ]
+        };
+        if results == [0; 6] { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it makes system calls, and allocates nothing.
+    unsafe { command.pre_exec(become_nobody) }
+}
+
+/// A recorder of that user names the device, which he may open: for a program of his that may open more he names none. Root does.
+// NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory
+#[test]
+fn root_vm_a_program_that_may_do_more_than_its_user_opens_no_device_for_him() {
+    let Some((stm, emitter)) = device() else { return };
+    fs::set_permissions(format!("/dev/{DEVICE}"), Permissions::from_mode(0o666)).expect("root may");
+    for (is_roots, may_open_all, lost) in
+        [(false, false, 0), (false, true, 20), (true, true, 0), (true, false, 0)]
+    {
+        stm.clear();
+        let directory = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).expect("ours");
+        let path = |name: &str| directory.path().join(name);
+        let waits = format!(
+            "touch {}; while [ ! -e {} ]; do sleep 0.1; done",
+            path("begun").display(),
+            path("done").display()
+        );
+        let mut recorder = rtscope();
+        recorder.args(["record", "--json", "--fail-if-lost=100%", "-u", "test:*", "--backend", STM, "-o"]);
+        recorder.arg(path("trace")).args(["--", "sh", "-c", &waits]);
+        if !is_roots {
+            as_nobody(&mut recorder, false);
+        }
+        let mut recorder =
+            recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        while !path("begun").exists() && recorder.try_wait().expect("ours").is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let mut program = Command::new(&emitter);
+        let status = as_nobody(program.args(["2", "5"]), may_open_all).status().expect("it can be started");
+        fs::write(path("done"), "").expect("ours");
+        let said = text(&recorder.wait_with_output().expect("ours"));
+        let case = format!("root's {is_roots}, may open all {may_open_all}: {said}");
+        assert!(status.success(), "{case}");
+        let account = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).next_back();
+        let account = account.unwrap_or_else(|| panic!("{case}"));
+        assert_eq!(crate::command::lost(&account), lost, "{case}");
+        assert_eq!(stm.packets().is_empty(), lost != 0, "{case}");
+        assert_eq!(said.contains("the program may do more than its user"), lost != 0, "{case}");
+    }
+}
+
+/// A fork waits for a thread that opens the device only for a moment. Here it takes longer.
+// NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory
+#[test]
+fn root_vm_children_of_a_fork_that_could_not_wait_inherit_no_channels_of_an_stm() {
+    let Some((stm, _)) = device() else { return };
+    let program = program("rtscope-overtaken").expect("it is built").display().to_string();
+    let node = format!("/dev/{DEVICE}");
+    let recording = Recording::of(&stm, &[STM], &[&program, "100", &node]);
+    let line = recording.said.lines().find(|line| line.starts_with("children ")).expect("it counts them");
+    assert!(line.starts_with("children 100 descriptors 0 mappings 0 unknown 0 "), "{}", recording.said);
+    let pages: BTreeSet<u16> = recording.packets.iter().map(|packet| packet.channel / 16).collect();
+    assert!(pages.len() > 1, "the device was mapped more than once: {}", recording.said);
+    let (decoded, _) = recording.decoded();
+    println!("{} events through {} pages: {}", decoded.len(), pages.len(), recording.said);
+    // What found a fork going on has no channel, and is counted.
+    assert!(decoded.len() > 3, "{}", recording.said);
+    assert_eq!(decoded.len() as u64 + recording.lost(), recording.emitted, "{}", recording.said);
+    // Nothing has been kept: the policy has all its channels again.
+    assert_eq!(stm.count("refused"), 0);
 }
 
 // NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory

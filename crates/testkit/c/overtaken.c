@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The C half of rtscope-overtaken: as many threads as a mapping has channels begin, emit and end, again and again, while another one forks. The first thread
+ * has a channel of its own, so each time one of them maps the device, and one gives it up. Each child looks whether it has a descriptor or a mapping of the device, which would keep channels that it never uses.
+ */
+#define _GNU_SOURCE
+#include <rtscope/rtscope.h>
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Of a CoreSight STM's mapping. */
+#define THREADS 16
+
+static volatile int stop;
+static unsigned int emitted, rounds;
+static pthread_barrier_t barrier;
+
+int rtscope_overtaken(unsigned int forks, const char *device);
+
+static void *emits(void *unused)
+{
+	unsigned int number = __atomic_fetch_add(&emitted, 1, __ATOMIC_RELAXED);
+
+	RTSCOPE_EVENT(test, overtaken, rtscope_u32(number, number));
+	/* All of them are there at the same time. */
+	pthread_barrier_wait(&barrier);
+	return unused;
+}
+
+static void *starts(void *unused)
+{
+	while (!stop) {
+		pthread_t threads[THREADS];
+
+		for (int i = 0; i < THREADS; i++)
+			pthread_create(&threads[i], NULL, emits, NULL);
+		for (int i = 0; i < THREADS; i++)
+			pthread_join(threads[i], NULL);
+		rounds++;
+	}
+	return unused;
+}
+
+/* Whether the device has given channels to a descriptor, once the parent has gone on: it has the same. STP_POLICY_ID_GET (linux/stm.h). */
+static int has_channels(int file)
+{
+	struct timespec pause = { 0, 100000000 };
+	struct {
+		unsigned int bytes;
+		unsigned short master, channel, width, zero;
+		unsigned int zero2;
+	} policy = { sizeof(policy), 0, 0, 0, 0, 0 };
+
+	nanosleep(&pause, NULL);
+	return ioctl(file, 0x80102501, &policy) || policy.width;
+}
+
+#define DESCRIPTOR 1
+#define MAPPING 2
+/* A descriptor that has no channels, and will never have any. */
+#define WITHOUT_CHANNELS 4
+#define UNKNOWN 8
+
+static int inherits(const char *device)
+{
+	DIR *files = opendir("/proc/self/fd");
+	FILE *maps = fopen("/proc/self/maps", "re");
+	struct dirent *file;
+	char text[512];
+	int found = 0;
+
+	while (files && (file = readdir(files))) {
+		ssize_t bytes = readlinkat(dirfd(files), file->d_name, text, sizeof(text) - 1);
+
+		text[bytes > 0 ? bytes : 0] = 0;
+		if (!strcmp(text, device))
+			found |= has_channels(atoi(file->d_name)) ? DESCRIPTOR : WITHOUT_CHANNELS;
+	}
+	while (maps && fgets(text, sizeof(text), maps)) {
+		if (strstr(text, device))
+			found |= MAPPING;
+	}
+	if (!files || !maps)
+		found = UNKNOWN;
+	if (files)
+		closedir(files);
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+int rtscope_overtaken(unsigned int forks, const char *device)
+{
+	struct timespec pause = { 0, 3000000 };
+	unsigned int descriptors = 0, mappings = 0, unknown = 0, without = 0;
+	pthread_t thread;
+
+	pthread_barrier_init(&barrier, NULL, THREADS);
+	pthread_create(&thread, NULL, starts, NULL);
+	for (unsigned int i = 0; i < forks; i++) {
+		int status = UNKNOWN << 8, found;
+		pid_t child = fork();
+
+		if (child == 0)
+			_exit(inherits(device));
+		waitpid(child, &status, 0);
+		found = WIFEXITED(status) ? WEXITSTATUS(status) : UNKNOWN;
+		descriptors += (found & DESCRIPTOR) != 0;
+		mappings += (found & MAPPING) != 0;
+		without += (found & WITHOUT_CHANNELS) != 0;
+		unknown += (found & UNKNOWN) != 0;
+		nanosleep(&pause, NULL);
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("emitted %u\nrounds %u\n", emitted, rounds);
+	printf("children %u descriptors %u mappings %u unknown %u descriptors without channels %u\n", forks,
+	       descriptors, mappings, unknown, without);
+	fflush(stdout);
+	return 0;
+}
