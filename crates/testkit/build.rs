@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The headers, in which a thread that opens or gives up a device takes longer than a fork waits for it: wherever a fork's child would have what it knows
 /// nothing of.
 fn slow_headers(directory: &Path) -> PathBuf {
-    const PAUSE: &str = "{ struct timespec slow = { 0, 40000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
+    const PAUSE: &str = "{ struct timespec slow = { 0, 100000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
     let to = directory.join("slow");
     fs::create_dir_all(to.join("rtscope")).expect("cargo's own");
     for file in fs::read_dir("../../include/rtscope").expect("it is there").flatten() {

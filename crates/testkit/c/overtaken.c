@@ -52,7 +52,7 @@ static void *starts(void *unused)
 /* Whether the device has given channels to a descriptor, once the parent has gone on: it has the same. STP_POLICY_ID_GET (linux/stm.h). */
 static int has_channels(int file)
 {
-	struct timespec pause = { 0, 100000000 };
+	struct timespec pause = { 0, 300000000 };
 	struct {
 		unsigned int bytes;
 		unsigned short master, channel, width, zero;
@@ -99,13 +99,14 @@ static int inherits(const char *device)
 
 int rtscope_overtaken(unsigned int forks, const char *device)
 {
-	struct timespec pause = { 0, 3000000 };
 	unsigned int descriptors = 0, mappings = 0, unknown = 0, without = 0;
 	pthread_t thread;
 
 	pthread_barrier_init(&barrier, NULL, THREADS);
 	pthread_create(&thread, NULL, starts, NULL);
 	for (unsigned int i = 0; i < forks; i++) {
+		/* At any time of what takes five pauses. */
+		struct timespec pause = { 0, (i * 37 % 600) * 1000000L };
 		int status = UNKNOWN << 8, found;
 		pid_t child = fork();
 

@@ -355,9 +355,9 @@ fn root_vm_children_of_a_fork_that_could_not_wait_inherit_no_channels_of_an_stm(
     let Some((stm, _)) = device() else { return };
     let program = program("rtscope-overtaken").expect("it is built").display().to_string();
     let node = format!("/dev/{DEVICE}");
-    let recording = Recording::of(&stm, &[STM], &[&program, "100", &node]);
+    let recording = Recording::of(&stm, &[STM], &[&program, "60", &node]);
     let line = recording.said.lines().find(|line| line.starts_with("children ")).expect("it counts them");
-    assert!(line.starts_with("children 100 descriptors 0 mappings 0 unknown 0 "), "{}", recording.said);
+    assert!(line.starts_with("children 60 descriptors 0 mappings 0 unknown 0 "), "{}", recording.said);
     let pages: BTreeSet<u16> = recording.packets.iter().map(|packet| packet.channel / 16).collect();
     assert!(pages.len() > 1, "the device was mapped more than once: {}", recording.said);
     let (decoded, _) = recording.decoded();
