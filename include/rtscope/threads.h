@@ -204,7 +204,8 @@ static inline struct rtscope__thread *rtscope__new_channel(struct rtscope__share
 		return thread;
 	}
 	RTSCOPE__STORE(provider->channel_errno, (uint16_t)answer->error);
-	if (answer->error != RTSCOPE__EAGAIN)
+	/* An event that was jumped out of stays open, perhaps for ever. */
+	if (answer->error != RTSCOPE__EAGAIN || (thread->channel && RTSCOPE__LOAD(thread->channel->depth)))
 		thread->no_channel = RTSCOPE__LOAD(provider->session);
 	return thread;
 }

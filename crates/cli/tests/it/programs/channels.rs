@@ -279,26 +279,28 @@ fn root_vm_threads_without_a_channel_lose_their_events_with_the_reason_or_use_th
 /// The user nobody, who has no rights, or the one to open all files.
 fn as_nobody(command: &mut Command, may_open_all: bool) -> &mut Command {
     const NOBODY: u32 = 65534;
-    const DAC_OVERRIDE: u32 = 1;
+    const DAC_OVERRIDE: libc::c_ulong = 1;
     let become_nobody = move || {
-        let bits = if may_open_all { 1 << DAC_OVERRIDE } else { 0 };
+        let bits = if may_open_all { 1_u32 << DAC_OVERRIDE } else { 0 };
         // _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice.
         let (header, sets) = ([0x2008_0522_u32, 0], [bits, bits, bits, 0, 0, 0]);
-        // SAFETY: only system calls, which read what lives for them.
-        let results = unsafe {
-            [
-                libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0).into(),
-                libc::setgroups(0, std::ptr::null()).into(),
-                libc::setresgid(NOBODY, NOBODY, NOBODY).into(),
-                libc::setresuid(NOBODY, NOBODY, NOBODY).into(),
-                libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()),
-                if may_open_all {
-                    libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, DAC_OVERRIDE, 0, 0).into()
-                } else {
-                    0
-                },
-            ]
+        // SAFETY: they read what lives for them, and change this process, which has one thread.
+        let call = |number, a: libc::c_ulong, b: libc::c_ulong, c: libc::c_ulong| unsafe {
+            libc::syscall(number, a, b, c, 0, 0)
         };
+        let nobody = libc::c_ulong::from(NOBODY);
+        let raises = libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong;
+        let results = [
+            call(libc::SYS_prctl, libc::PR_SET_KEEPCAPS as libc::c_ulong, 1, 0),
+            call(libc::SYS_setgroups, 0, 0, 0),
+            call(libc::SYS_setresgid, nobody, nobody, nobody),
+            call(libc::SYS_setresuid, nobody, nobody, nobody),
+            call(libc::SYS_capset, header.as_ptr() as libc::c_ulong, sets.as_ptr() as libc::c_ulong, 0),
+            match may_open_all {
+                true => call(libc::SYS_prctl, libc::PR_CAP_AMBIENT as libc::c_ulong, raises, DAC_OVERRIDE),
+                false => 0,
+            },
+        ];
         if results == [0; 6] { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
     // SAFETY: between fork and exec it makes system calls, and allocates nothing.
