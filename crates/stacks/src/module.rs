@@ -20,8 +20,9 @@ const EH_FRAME_BYTES_MAX: u64 = 64 << 20;
 /// The same without a table to search in, which is then read from its begin for each frame: 2 ms. All linkers make that table.
 const EH_FRAME_WITHOUT_TABLE_MAX: usize = 1 << 20;
 
-/// Bytes of a file that is not trusted, read for its unwind information, and again for its names: large programs' symbols and their names have some 100 MiB.
-const UNTRUSTED_BYTES_MAX: usize = 256 << 20;
+/// Bytes of a file that is not trusted, read for its unwind information, and again for its names; what is further back in it is not there. Large programs have
+/// some 100 MiB of symbols and names.
+const UNTRUSTED_BYTES_MAX: usize = 512 << 20;
 
 /// Those of linkers have 20 or 32.
 const BUILD_ID_BYTES_MAX: usize = 64;
@@ -128,7 +129,10 @@ impl<F: Read> Read for Limited<F> {
 
 impl<F: Seek> Seek for Limited<F> {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
-        self.file.seek(place)
+        let at = self.file.seek(place)?;
+        // Memory for a section is filled before it is read, unless it is beyond the end.
+        let is_asked_for_end = matches!(place, SeekFrom::End(_));
+        Ok(if is_asked_for_end { at.min(self.left as u64) } else { at })
     }
 }
 
