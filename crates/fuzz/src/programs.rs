@@ -101,8 +101,9 @@ pub fn session(data: &[u8]) -> Option<()> {
 /// What the session wants by the collector's own rules.
 fn expected(data: &[u8]) -> c_int {
     let level = u32::from_le_bytes(data[36..40].try_into().unwrap());
-    let patterns: Vec<&[u8]> =
-        data[40..data.len() - 1].split(|byte| *byte == 0).filter(|one| !one.is_empty()).collect();
+    // Others than these are about channels.
+    let enables = |line: &&[u8]| matches!(line.first(), Some(b'+' | b'-'));
+    let patterns: Vec<&[u8]> = data[40..data.len() - 1].split(|byte| *byte == 0).filter(enables).collect();
     let is_wanted = |text: &&&CStr| {
         let (name, number) = text.to_str().unwrap().split_once(' ').unwrap();
         let matches = |pattern: &&&[u8]| rtscope_event::glob_matches(&pattern[1..], name.as_bytes());

@@ -258,10 +258,11 @@ impl Look {
         self.clear();
     }
 
-    /// Users at whose files the thread has not looked since the last request. `None`: it has not even begun.
+    /// Users at whose files the thread has not looked since the last request, or the one before, as the last may have come just now. `None`: it has
+    /// not begun either of them.
     pub(crate) fn unseen(&self) -> Option<Vec<u32>> {
         let (number, users) = self.unseen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (number >= self.asked).then_some(users)
+        (number + 1 >= self.asked).then_some(users)
     }
 
     /// The descriptor that is readable when there are findings.
