@@ -108,6 +108,10 @@ impl ProgramFlight {
         crate::limits::raise_file_limit();
         let mut programs = Programs::recording(Path::new(SHARED_MEMORY), settings)?;
         programs.poll(&mut DiscardingSink).map_err(|error| Failure::doing("looking for programs", error))?;
+        if !triggers.is_empty() {
+            // What is there already asks for nothing. Before anybody is told that it records: the first event of a program that is started then counts.
+            programs.askers(&triggers, &|ring| filter.wants(ring));
+        }
         if let Some(spans) = &mut spans {
             spans.clock(first);
             programs.new_events(spans);
