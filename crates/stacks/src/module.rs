@@ -291,8 +291,9 @@ pub(crate) mod tests {
         assert_eq!(bytes, [0; 50]);
         file.seek(SeekFrom::Start(0)).unwrap();
         assert!(file.read_exact(&mut bytes).unwrap_err().to_string().contains("allowed"));
-        // However large a section is said to be.
+        // However large a section is said to be: it is beyond the end, so no memory is asked for.
         let cache = ReadCache::new(limited());
+        assert_eq!(ReadRef::len(&cache), Ok(60));
         assert!(
             ReadRef::read_bytes_at(&cache, 0, 80).is_err() && ReadRef::read_bytes_at(&cache, 0, 40).is_ok()
         );

@@ -166,13 +166,15 @@ impl Looker {
             if is_counted && self.finds_containers() {
                 self.find_containers();
             }
+            // Most censuses only find containers.
+            let is_awaited = is_counted && self.needs_census();
             self.ask_for_census(is_due);
             self.fetch_walks();
             self.read_bases();
             if !self.turns() {
                 return;
             }
-            if is_due || is_counted {
+            if is_due || is_awaited {
                 self.check();
             }
             if is_due {

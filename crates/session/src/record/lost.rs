@@ -88,8 +88,8 @@ impl LostEvents {
     /// When it was.
     pub fn judge(&self, allowed: Option<f64>) -> Result<(), Failure> {
         let is_uncounted = self.is_uncounted && allowed.is_some_and(|allowed| allowed < 1.0);
-        // Which part that is cannot be told: only whoever accepts none is answered.
-        let is_unknown = self.is_elsewhere && allowed.is_none_or(|allowed| allowed > 0.0);
+        // The part is at most that of what came here. Who has said how much is allowed is told when it may be more; who has not, is not.
+        let is_unknown = self.is_elsewhere && allowed.is_none();
         if !is_uncounted && (is_unknown || self.lost == 0 || self.share() <= allowed.unwrap_or(MOST)) {
             return Ok(());
         }
@@ -168,7 +168,12 @@ mod tests {
         ] {
             assert_eq!(events.judge(allowed).is_ok(), is_good, "{events:?} {allowed:?}");
         }
+        let beside_channels = LostEvents { is_elsewhere: true, ..lost(10, 11, false) };
+        for (allowed, is_good) in [(None, true), (Some(0.0), false), (Some(0.3), false), (Some(0.6), true)] {
+            assert_eq!(beside_channels.judge(allowed).is_ok(), is_good, "{allowed:?}");
+        }
     }
+
     /// A liar of user 1000 claims a million, has filtered events for as many as he likes, and had a file refused.
     #[test]
     fn what_another_users_program_claims_is_named_and_left_out_where_users_are_asked_for() {

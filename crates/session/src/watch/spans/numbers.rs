@@ -26,8 +26,8 @@ const BURST: Duration = Duration::from_millis(100);
 /// Where they are read.
 pub(super) trait Threads: std::fmt::Debug {
     fn now(&self) -> Instant;
-    /// The number here of each thread of a process, and that in its innermost PID namespace.
-    fn all(&mut self, pid: u32, most: usize) -> Vec<(u32, u32)>;
+    /// The numbers here of all threads of a process.
+    fn all(&mut self, pid: u32) -> Vec<u32>;
     /// In its innermost PID namespace, of a thread with this number here.
     fn number_there(&self, pid: u32, tid: u32) -> Option<u32>;
 }
@@ -41,12 +41,9 @@ impl Threads for Proc {
         Instant::now()
     }
 
-    fn all(&mut self, pid: u32, most: usize) -> Vec<(u32, u32)> {
+    fn all(&mut self, pid: u32) -> Vec<u32> {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-        let numbers = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        let begun = Instant::now();
-        let in_time = numbers.take(most).take_while(|_| begun.elapsed() < READING);
-        in_time.filter_map(|tid| Some((tid, self.number_there(pid, tid)?))).collect()
+        tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
     }
 
     fn number_there(&self, pid: u32, tid: u32) -> Option<u32> {
@@ -99,7 +96,7 @@ impl ThreadNumbers {
         if rests || !self.budget.allows(user, begun) {
             return None;
         }
-        let here = self.source.all(pid, THREADS_MAX).into_iter().map(|(here, there)| (there, here)).collect();
+        let here = self.read(pid, begun);
         let now = self.source.now();
         self.budget.charge(user, now, now - begun);
         if self.processes.len() >= PROCESSES_MAX {
@@ -107,6 +104,18 @@ impl ThreadNumbers {
         }
         self.processes.insert(key, Process { here, rests_until: now + (now - begun) * REST });
         self.find(key, ring.tid)
+    }
+
+    /// By the numbers in the innermost PID namespace.
+    fn read(&mut self, pid: u32, begun: Instant) -> HashMap<u32, u32> {
+        let mut all = HashMap::new();
+        for here in self.source.all(pid).into_iter().take(THREADS_MAX) {
+            all.extend(self.source.number_there(pid, here).map(|there| (there, here)));
+            if self.source.now() - begun > READING {
+                break;
+            }
+        }
+        all
     }
 
     /// If it still has that number: the one that was read may have ended since.
@@ -132,6 +141,8 @@ pub(super) mod tests {
         /// In their containers.
         pub(in super::super) threads: Vec<u32>,
         readings: Vec<(u32, Duration)>,
+        /// What one thread takes.
+        each: Duration,
     }
 
     #[derive(Clone, Debug)]
@@ -143,16 +154,18 @@ pub(super) mod tests {
             slow.start + slow.passed
         }
 
-        fn all(&mut self, pid: u32, most: usize) -> Vec<(u32, u32)> {
+        fn all(&mut self, pid: u32) -> Vec<u32> {
             let mut slow = self.0.lock().unwrap();
             let begun = slow.passed;
             slow.readings.push((pid, begun));
             slow.passed += SLOW;
-            slow.threads.iter().take(most).map(|tid| (tid + 1000, *tid)).collect()
+            slow.threads.iter().map(|tid| tid + 1000).collect()
         }
 
         fn number_there(&self, _: u32, tid: u32) -> Option<u32> {
-            let slow = self.0.lock().unwrap();
+            let mut slow = self.0.lock().unwrap();
+            let each = slow.each;
+            slow.passed += each;
             slow.threads.iter().copied().find(|there| there + 1000 == tid)
         }
     }
@@ -160,7 +173,8 @@ pub(super) mod tests {
     impl Fake {
         pub(in super::super) fn new(threads: &[u32]) -> Fake {
             let (passed, readings) = (Duration::ZERO, Vec::new());
-            let slow = Slow { start: Instant::now(), passed, threads: threads.to_vec(), readings };
+            let (start, threads, each) = (Instant::now(), threads.to_vec(), Duration::ZERO);
+            let slow = Slow { start, passed, threads, readings, each };
             Fake(Arc::new(Mutex::new(slow)))
         }
 
@@ -191,6 +205,17 @@ pub(super) mod tests {
         }
         let (read, passed) = fake.with(|slow| (SLOW * slow.readings.len() as u32, slow.passed));
         assert!(read <= passed / 10 + SLOW && read >= passed / 20, "{read:?} of {passed:?}");
+    }
+
+    #[test]
+    fn of_a_process_whose_every_thread_takes_long_some_are_read() {
+        let fake = Fake::new(&(1..1000).collect::<Vec<u32>>());
+        let mut numbers = fake.numbers();
+        fake.with(|slow| slow.each = Duration::from_millis(17));
+        assert_eq!(numbers.here(&there(7, 999), LIAR), None);
+        let passed = fake.with(|slow| slow.passed);
+        assert!(passed < SLOW + READING + Duration::from_millis(17), "{passed:?}");
+        assert_eq!(numbers.here(&there(7, 1), LIAR), Some(1001), "one of the first");
     }
 
     #[test]
@@ -236,7 +261,7 @@ pub(super) mod tests {
     fn this_thread_is_read_from_proc() {
         let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw().unsigned_abs());
         let mut numbers = ThreadNumbers::default();
-        assert!(Proc.all(pid, THREADS_MAX).len() <= THREADS_MAX && Proc.all(pid, 0).is_empty());
+        assert!(Proc.all(pid).contains(&pid));
         assert_eq!(numbers.here(&there(pid, tid), LIAR), Some(tid));
         assert_eq!(numbers.here(&there(pid, u32::MAX), LIAR), None);
     }
