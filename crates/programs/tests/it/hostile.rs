@@ -5,7 +5,8 @@
 //! Each attack runs as that user, beside an honest program that writes more than its ring holds.
 
 use super::honest::{HonestEvents, Writer, provider, record};
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid};
 use rtscope_abi::program as abi;
 use rtscope_programs::budget::{Cause, Refusal};
@@ -430,6 +431,34 @@ fn root_rings_that_are_always_full_take_turns_with_others() {
                 }
                 let _ = file.write_all_at(&head.to_le_bytes(), offset_of!(abi::rtu_ring, head) as u64);
             }
+        }
+    });
+}
+
+// NEEDS: host
+#[test]
+fn root_files_of_the_dead_that_somebody_keeps_locked_delay_nobody() {
+    if skip::without_root() {
+        return;
+    }
+    const FILES: u32 = 3000;
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("it has one");
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("up to that it may");
+    let make = |attacker: &Attacker| {
+        for pid in 0..FILES {
+            attacker.file(&format!("x{}-1-1", u32::MAX - pid), &[]);
+        }
+    };
+    // Each is of a process that has ended, and cannot be removed.
+    attack("locked files of processes that have ended", make, |attacker| {
+        let lock = |pid: u32| {
+            let file = OpenOptions::new().read(true).open(attacker.path(&format!("x{}-1-1", u32::MAX - pid)));
+            Flock::lock(file.ok()?, FlockArg::LockExclusiveNonblock).ok()
+        };
+        let locks: Vec<Flock<File>> = (0..FILES).filter_map(lock).collect();
+        assert!(locks.len() > FILES as usize / 2, "{} are locked", locks.len());
+        while attacker.goes_on() {
+            std::thread::sleep(Duration::from_millis(5));
         }
     });
 }
