@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A thread that takes the census of all processes (`containers`), and that nobody waits for: a user can have tens of thousands of them,
-//! and each visit takes some 40 µs.
+//! and each visit takes some 20 µs (15 000 of another PID namespace: 0.31 s; 40 µs and more before Linux 6.11, where a text is read).
 //!
 //! A census is asked for, and fetched later. It judges only what was seen before it began.
 

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A process that has files in a user's directory: which one it is here, whether it lives, and which of its events are enabled.
+
+use super::Session;
+use super::life::{KnownProcess, Life, Offsets, TimeNamespaces, seccomp};
+use crate::containers::{Census, LocalProcess};
+use crate::directory::ProcessId;
+use crate::provider::Provider;
+use crate::session::Settings;
+use rtscope_abi::program as abi;
+use std::time::Instant;
+
+/// What a process says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leader {
+    /// When its file was found: it may be of a process that started just before.
+    pub(super) seen: Instant,
+    pub(super) pid_namespace: u64,
+    pub(super) seccomp: u32,
+    pub(super) version: u32,
+    pub(super) time_namespace: (u64, Offsets),
+}
+
+/// A process that has files here.
+#[derive(Debug, Default)]
+pub(super) struct Tracked {
+    /// Of its provider with the number 0.
+    pub(super) leader: Option<Leader>,
+    pub(super) known: Option<KnownProcess>,
+    /// What its CLOCK_MONOTONIC shows more than this process's.
+    pub(super) monotonic_offset_ns: i64,
+    /// Rings whose files are there.
+    pub(super) rings: usize,
+    pub(super) is_confined: bool,
+    pub(super) has_ended: bool,
+    /// A killed recorder had events enabled: what is found of it is held until its rings are.
+    pub(super) is_held: bool,
+    /// One of those events is requested now, too.
+    pub(super) has_same: bool,
+    /// Nothing more is taken from it.
+    pub(super) is_refused: bool,
+}
+
+impl Tracked {
+    /// Finds its number in this PID namespace. False: for lack of file descriptors or memory nothing can be said.
+    pub(super) fn locate(&mut self, id: ProcessId, census: &Census, times: &mut TimeNamespaces) -> bool {
+        let (None, Some(leader)) = (self.known, self.leader) else { return true };
+        let claimed = times.claimed(leader.time_namespace);
+        if leader.version >= 2 {
+            self.monotonic_offset_ns = claimed.monotonic_ns;
+        }
+        if let LocalProcess::Process(here) = census.find(leader.pid_namespace, id.pid) {
+            let offsets = times.of(here).or((leader.version >= 2).then_some(claimed));
+            match KnownProcess::recognise(here, id.birth_ns, offsets) {
+                Ok(Some(known)) => {
+                    self.known = Some(known);
+                    self.monotonic_offset_ns = offsets.unwrap_or_default().monotonic_ns;
+                }
+                // Another process has the number now.
+                Ok(None) => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether it runs, as far as can be known. `is_deserted`: of a container's process, whether no process of it ran at the last scan.
+    pub(super) fn lives(
+        &mut self,
+        id: ProcessId,
+        census: &Census,
+        times: &mut TimeNamespaces,
+        is_deserted: Option<bool>,
+    ) -> bool {
+        if !self.locate(id, census, times) {
+            return true;
+        }
+        match (self.known, self.leader, is_deserted) {
+            (Some(known), ..) => known.life() != Life::Ended,
+            // In this PID namespace, or nowhere.
+            (None, Some(leader), _) if census.is_own(leader.pid_namespace) => false,
+            (None, Some(leader), _) => {
+                let is_older = census.begun.is_none_or(|begun| begun <= leader.seen);
+                is_older || census.find(leader.pid_namespace, id.pid) == LocalProcess::Unknown
+            }
+            // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
+            (None, None, Some(is_deserted)) => !is_deserted,
+            (None, None, None) => {
+                !matches!(KnownProcess::recognise(id.pid, id.birth_ns, times.of(id.pid)), Ok(None))
+            }
+        }
+    }
+
+    /// Whether it has come under seccomp since it started, and that was not known: then a system call might end it. A container's
+    /// filter, which was installed before, lets the same calls pass as before.
+    pub(super) fn is_confined_now(&mut self) -> bool {
+        let (Some(known), Some(leader), false) = (self.known, self.leader, self.is_confined) else {
+            return false;
+        };
+        self.is_confined = seccomp(known.pid).is_some_and(|mode| mode != leader.seccomp);
+        self.is_confined
+    }
+
+    /// Finds out whether a recorder that was killed has left events enabled, and disables them.
+    pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
+        let left = provider.left_by_others(session.id, &session.settings.events);
+        self.is_held |= left.is_some();
+        self.has_same |= left == Some(true);
+        if left.is_some() {
+            provider.enable(None);
+        }
+    }
+
+    /// Enables the requested events.
+    pub(super) fn enable(&mut self, provider: &Provider, session: &Session) {
+        // The flags first: already the first event may have to avoid system calls.
+        if provider.info.number == 0 {
+            let confined = if self.is_confined_now() { abi::RTU_NO_LAZY } else { 0 };
+            let settings = &session.settings;
+            provider.beat();
+            provider.set_session(session.id, settings.flags() | confined, settings.ring_bytes);
+        }
+        let Settings { events, channels, .. } = &session.settings;
+        provider.enable(Some((session.id, events, channels.as_ref())));
+    }
+}
