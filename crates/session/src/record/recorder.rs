@@ -91,6 +91,10 @@ impl Recording {
     /// Sets everything up and switches it on.
     pub fn start(setup: &Setup<'_>, fifo: Option<u8>, target: &Path) -> Result<Recording, Failure> {
         let Setup { settings, plan, tracefs, limit, .. } = *setup;
+        // Before anything is recorded: it has a random name, and the first random number after a boot can take the kernel seconds
+        // (`try_to_generate_entropy`), in which it calls its scheduler without a pause. Recorded, that floods our buffers.
+        let mut description = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
+            .map_err(|error| Failure::doing("reading the clocks", error))?;
         let (instance, uprobes) = match tracefs.filter(|_| plan.uses_ftrace()) {
             Some(tracefs) => {
                 set_up_ftrace(setup, tracefs).map(|(instance, uprobes)| (Some(instance), uprobes))?
@@ -113,9 +117,8 @@ impl Recording {
         if let Some((ebpf, _)) = &mut ebpf {
             ebpf.programs.switch_on()?;
         }
-        let started = monotonic_now();
-        let mut description =
-            describe(settings, plan, started, tracefs, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
+        description.started = monotonic_now();
+        describe(&mut description, setup, &instance, ebpf.as_ref().map(|(ebpf, _)| ebpf))?;
         if let (Some(tracefs), Some(ftrace)) = (tracefs, &mut description.ftrace) {
             ftrace.formats.extend(place_formats(tracefs, plan, &uprobes)?);
         }
@@ -498,16 +501,12 @@ fn set_up_ebpf(config: &EbpfConfig, plan: &Plan) -> Result<(Ebpf, Memory), Failu
 
 /// What a conversion needs to know.
 fn describe(
-    settings: &KernelSettings,
-    plan: &Plan,
-    started: MonotonicNs,
-    tracefs: Option<&Tracefs>,
+    description: &mut SpoolDescription,
+    setup: &Setup<'_>,
     instance: &Option<Instance>,
     ebpf: Option<&Ebpf>,
-) -> Result<SpoolDescription, Failure> {
-    let mut description = SpoolDescription::of_this_machine(env!("CARGO_PKG_VERSION"))
-        .map_err(|error| Failure::doing("reading the clocks", error))?;
-    description.started = started;
+) -> Result<(), Failure> {
+    let Setup { settings, plan, tracefs, .. } = *setup;
     description.leave_out = if settings.with_self { Vec::new() } else { vec![std::process::id()] };
     description.ebpf = ebpf.is_some();
     description.paths =
@@ -530,7 +529,7 @@ fn describe(
         let call = |call: &Call| Ok(SyscallFormat { number: call.number, format: format(&call.event)? });
         description.syscalls = plan.calls.iter().map(call).collect::<Result<_, Failure>>()?;
     }
-    Ok(description)
+    Ok(())
 }
 
 fn format_text(tracefs: &Tracefs, event: &EventName) -> Result<FormatText, Failure> {
