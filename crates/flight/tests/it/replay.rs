@@ -13,7 +13,7 @@ use rtscope_flight::FlightRecorder;
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, Follows, OriginFilter, RecorderConfig, ResponseConfig, Target, TrackerConfig,
 };
-use rtscope_testkit::machine::{Cpus, is_preempt_rt};
+use rtscope_testkit::machine::{Cpus, is_emulated, is_preempt_rt};
 use rtscope_testkit::process::Workload;
 use rtscope_testkit::serial::Serial;
 use rtscope_testkit::terminals::Terminals;
@@ -467,10 +467,12 @@ fn root_handlers_and_softirqs_are_the_same() {
             let reported: Vec<LateResponse> = reported.iter().filter(of_it).cloned().collect();
             assert!(reported.iter().all(|late| late.tracker == tracker));
             let replayed = replay_handlers(&recording, tracker, target.as_ref(), 1);
-            let found = compare(&recording, &reported, &replayed);
+            let mut found = compare(&recording, &reported, &replayed);
+            let hidden = leave_out_hidden_switches(&recording, &mut found);
+            assert!(hidden == 0 || !is_emulated(), "nobody hides switches here");
             let wrong = found.different.len() + found.missing.len() + found.unreported.len();
             println!(
-                "{name:?} {tracker:?}: equal {} wrong {wrong} not covered {}",
+                "{name:?} {tracker:?}: equal {} wrong {wrong} not covered {} where a switch was hidden {hidden}",
                 found.equal, found.not_covered
             );
             for difference in found.different.iter().take(3) {
@@ -485,10 +487,33 @@ fn root_handlers_and_softirqs_are_the_same() {
                 _ => 100,
             };
             assert!(found.equal >= least, "too little to compare");
-            // Who is current where the host hides switches, the kernel knows and the recording does not.
             assert!(wrong as u64 * 100 <= found.equal, "{wrong} of {}", found.equal);
         }
     }
+}
+
+/// Who is current where the host hides a switch, the kernel knows and the recording does not. That shows in the recording: the next
+/// switch of that CPU is from the thread that the kernel named. Such a pair, alike but for the thread, is no difference; gives how
+/// many there were.
+fn leave_out_hidden_switches(recording: &Recording, found: &mut Comparison) -> usize {
+    let from_after = |cpu, time: MonotonicNs| {
+        let later = recording.events.iter().filter(|event| event.cpu == cpu && event.time > time);
+        later.into_iter().find_map(|event| match event.kind {
+            EventKind::SchedSwitch { prev_tid, .. } => Some(prev_tid),
+            _ => None,
+        })
+    };
+    let before = found.missing.len();
+    let unreported = &mut found.unreported;
+    found.missing.retain(|late| {
+        let twin = unreported.iter().position(|response| {
+            let alike = (response.cpu, response.end_ns, response.end) == (late.cpu, late.end_ns, late.end);
+            alike && response.chain == late.chain
+        });
+        let twin = twin.filter(|_| from_after(late.cpu, late.end_ns) == Some(late.tid));
+        twin.map(|twin| unreported.remove(twin)).is_none()
+    });
+    before - found.missing.len()
 }
 
 // NEEDS: one kernel
