@@ -150,6 +150,13 @@ pub fn commit() -> String {
     head.map_or_else(|| "unknown".to_owned(), |head| head + if differs { "+" } else { "" })
 }
 
+/// The day of the commit that is checked out, in days since 1970, by UTC; 0 outside of git.
+pub fn commit_day() -> usize {
+    let seconds =
+        git(&["log", "-1", "--format=%ct"]).ok().and_then(|lines| lines.first()?.parse::<usize>().ok());
+    seconds.unwrap_or(0) / 86_400
+}
+
 fn git(arguments: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("git").args(arguments).current_dir(root()).output().context("git")?;
     if !output.status.success() {

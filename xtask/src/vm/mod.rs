@@ -129,8 +129,8 @@ pub struct Plan {
     images: Vec<(Kernel, Image)>,
     suite: Suite,
     base: PathBuf,
-    /// The begin of the commit's number: whose turn it is.
-    commit: usize,
+    /// The day of the commit: whose turn it is. Commits of one day ask the same kernels, so that what a developer ran is what CI runs.
+    day: usize,
     runs: Mutex<Vec<KernelRun>>,
 }
 
@@ -140,8 +140,7 @@ impl Plan {
         let (images, busybox) = fetch(&options)?;
         let suite = Suite::new(build, |binary, name| name.contains(&options.filter) && wanted(binary, name))?;
         let base = suite.pack(&busybox)?;
-        let commit = usize::from_str_radix(workspace::commit().get(..7).unwrap_or_default(), 16);
-        Ok(Plan { options, images, suite, base, commit: commit.unwrap_or(0), runs: Mutex::new(Vec::new()) })
+        Ok(Plan { options, images, suite, base, day: workspace::commit_day(), runs: Mutex::new(Vec::new()) })
     }
 
     /// Whether no test was chosen.
@@ -175,7 +174,7 @@ impl Plan {
         let mut open: Vec<(Machine, Vec<usize>, f64)> = Vec::new();
         let mut groups = Vec::new();
         for (number, test) in self.suite.tests.iter().enumerate() {
-            if !test.needs.runs_on(kernel, self.options.cross, self.commit.wrapping_add(test.place())) {
+            if !test.needs.runs_on(kernel, self.options.cross, self.day.wrapping_add(test.place())) {
                 continue;
             }
             let machine = test.machine();

@@ -3,8 +3,8 @@
 //!
 //! It stands above the test, in a comment: `// NEEDS: sched_ext, cpus 4`. A test runs where that is, once: what does not
 //! depend on the kernel gives the same answer on all of them, and an emulated CPU is slow. What does depend on it says
-//! `verifier`: each kernel is asked. What seldom does, because it stands on parts that are asked of each kernel, says `one kernel`: it is another one for
-//! each commit, so that all are asked within some commits. `./x vm` and `./x test --all` ask every kernel anyway.
+//! `verifier`: each kernel is asked. What seldom does, because it stands on parts that are asked of each kernel, says `one kernel`: it is another one on
+//! each day of commits, so that all are asked within three days. `./x vm` and `./x test --all` ask every kernel anyway.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -116,7 +116,7 @@ impl Needs {
         kernels
     }
 
-    /// Whether it runs on a kernel. `cross`: on all that have what it needs. `turn`: any number, another for each commit and test.
+    /// Whether it runs on a kernel. `cross`: on all that have what it needs. `turn`: any number, another for each day of commits and test.
     pub fn runs_on(&self, kernel: &Kernel, cross: bool, turn: usize) -> bool {
         if cross { self.has(kernel) && !self.host } else { self.stated(turn).contains(&kernel.name) }
     }
