@@ -179,6 +179,13 @@ static inline void rtscope__unmap_half_made(void)
 	}
 }
 
+/* Whether what was looked at last is the device that was looked at when it was to be opened. */
+static inline int rtscope__is_device(const struct rtscope__room *room)
+{
+	return (room->status.stx_mode & 0170000) == 0020000 && room->status.stx_rdev_major == room->device.major &&
+	       room->status.stx_rdev_minor == room->device.minor;
+}
+
 /*
  * Closes the device that a thread of the parent was mapping: its channels would be the child's, too, for its life. What has the same number
  * since it was closed, or of a handler that has come before in the child, is no such device. Needs `busy`.

@@ -13,6 +13,8 @@
 
 #include "fork.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif

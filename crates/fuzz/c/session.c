@@ -4,7 +4,7 @@
  */
 /* Nothing starts here: what would start it (life.h) is not part of this. */
 #define RTSCOPE_START_BY_HAND
-#include <rtscope/files.h>
+#include <rtscope/sessions.h>
 
 #include <stdlib.h>
 

@@ -270,7 +270,7 @@ fn requested_event(
 ) -> Option<Result<EventDescription, UndescribedEvent>> {
     let text = String::from_utf8_lossy(part);
     let (name, level) = text.split('\n').next().and_then(|line| line.split_once(' ')).unwrap_or_default();
-    // As a program itself finds out whether an event is wanted: by the digits at the beginning (rtscope__wanted, include/rtscope/files.h).
+    // As a program itself finds out whether an event is wanted: by the digits at the beginning (rtscope__wanted, include/rtscope/sessions.h).
     let digits = level.bytes().take_while(u8::is_ascii_digit);
     let number =
         digits.fold(0_u32, |number, digit| number.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
