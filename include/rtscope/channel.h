@@ -175,16 +175,12 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 	around = (void *)memory;
 	rtscope__note_mapping(made, around, device->map_bytes);
 	/* A terminal does not become this process's. */
-	file = rtscope__open_behind_streams(RTSCOPE__AT_FDCWD, device->path,
-					    RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK | RTSCOPE__O_NOCTTY, 0);
+	file = rtscope__open_noted(shared, RTSCOPE__AT_FDCWD, device->path,
+				   RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK | RTSCOPE__O_NOCTTY);
 	memory = file < 0 ? file : 0;
-	if (file >= 0) {
-		/* ORDER: seq_cst; before forks are asked for. */
-		__atomic_store_n(&rtscope__forking.device, (uint32_t)file + 1, __ATOMIC_SEQ_CST);
-		/* A child that has this open, and does not know it: so it never gets channels. */
-		if (rtscope__is_forked_since(shared, begun))
-			memory = -RTSCOPE__EAGAIN;
-	}
+	/* A child that has this open, and does not know its number: so it never gets channels. */
+	if (file >= 0 && rtscope__is_forked_since(shared, begun))
+		memory = -RTSCOPE__EAGAIN;
 	if (!memory) {
 		/* What was put there instead is no device with channels. */
 		memset(policy, 0, sizeof(*policy));
@@ -198,8 +194,7 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_FIXED, file, 0);
 	/* The mapping keeps the channels. */
 	if (file >= 0)
-		rtscope__close(file);
-	RTSCOPE__STORE(rtscope__forking.device, 0);
+		rtscope__close_noted(shared, file);
 	if (rtscope__is_error(memory)) {
 		rtscope__note_mapping(made, NULL, 1);
 		rtscope__unmap(around, device->map_bytes);

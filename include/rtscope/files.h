@@ -207,6 +207,68 @@ static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes)
 	return status[3] * status[1] >= bytes && status[3] * status[1] - bytes >= status[2] * status[1] / 4;
 }
 
+/* ---- what a fork's child is not to have (fork.h) ---------------------------------------------------------------------------- */
+
+/*
+ * What was noted is not needed any more. The kernel copies the descriptors of a process before its memory, which takes it milliseconds where that is
+ * large: so a fork that goes on may have a copy of a descriptor that is closed, and a copy of this memory as it is some time later.
+ */
+static inline void rtscope__end_opening(const struct rtscope__shared *shared, struct rtscope__opened *opened)
+{
+	/* ORDER: seq_cst; after it was closed, and before `forks` is read: those that begin later have no copy. */
+	uint32_t begun = __atomic_load_n(&rtscope__forking.begun, __ATOMIC_SEQ_CST);
+
+	if (!opened)
+		return;
+	/* ORDER: seq_cst; pairs with rtscope__before_fork(), which counts it before `begun`: 0 tells that all forks that had begun are over. */
+	if (__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST))
+		/* ORDER: release; pairs with rtscope__forget_opened(), which frees it. */
+		__atomic_store_n(&opened->closed, begun + 1, __ATOMIC_RELEASE);
+	else
+		/* ORDER: release; who takes it next writes after this. */
+		__atomic_store_n(&opened->file, 0, __ATOMIC_RELEASE);
+}
+
+/* Opens what a fork's child is not to have, behind the standard streams. For rtscope__close_noted(). */
+static RTSCOPE__NOT_INLINE int rtscope__open_noted(const struct rtscope__shared *shared, int directory,
+						   const char *path, int flags)
+{
+	struct rtscope__opened *opened = NULL;
+	int file;
+
+	for (int i = 0; i < RTSCOPE__OPENED && !opened; i++) {
+		uint32_t free = 0;
+
+		/* ORDER: seq_cst; before the descriptor is there: pairs with rtscope__close_opened(), in a child that has a copy of it. */
+		if (__atomic_compare_exchange_n(&rtscope__forking.opened[i].file, &free, RTSCOPE__OPENING, 0,
+						__ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+			opened = &rtscope__forking.opened[i];
+	}
+	if (!opened)
+		RTSCOPE__STORE(rtscope__forking.is_unnoted, 1);
+	file = rtscope__open_behind_streams(directory, path, flags, 0600);
+	if (file < 0)
+		rtscope__end_opening(shared, opened);
+	else if (opened)
+		/* ORDER: seq_cst; before it is used, and before forks are asked for. */
+		__atomic_store_n(&opened->file, (uint32_t)file + RTSCOPE__OPENING + 1, __ATOMIC_SEQ_CST);
+	return file;
+}
+
+static RTSCOPE__NOT_INLINE void rtscope__close_noted(const struct rtscope__shared *shared, int file)
+{
+	struct rtscope__opened *opened = NULL;
+
+	/* While it is open no other has its number. */
+	for (int i = 0; i < RTSCOPE__OPENED && !opened; i++) {
+		if (RTSCOPE__LOAD(rtscope__forking.opened[i].file) == (uint32_t)file + RTSCOPE__OPENING + 1 &&
+		    !RTSCOPE__LOAD(rtscope__forking.opened[i].closed))
+			opened = &rtscope__forking.opened[i];
+	}
+	rtscope__close(file);
+	rtscope__end_opening(shared, opened);
+}
+
 /* Notes a mapping for a fork's child (fork.h); NULL: it is none any more. It is noted before it is a file's, and no longer than it is there. */
 static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *memory, uint64_t bytes)
 {
@@ -219,6 +281,8 @@ static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *m
 		RTSCOPE__STORE(noted->memory, memory);
 }
 
+/* ---- new files --------------------------------------------------------------------------------------------------------- */
+
 /*
  * Memory of nobody behind a ring. Its positions are in memory that any program of this user can write: whatever they say, a record begins in
  * the ring, and it has at most RTU_RECORD_BYTES_MAX bytes.
@@ -230,8 +294,8 @@ static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *m
  * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere: that is noted in `made` before, if it is not NULL.
  * An error is a small negative number.
  */
-static inline long rtscope__new_file(int directory, const char *name, uint64_t bytes, void *place,
-				     struct rtscope__remains *made)
+static inline long rtscope__new_file(const struct rtscope__shared *shared, int directory, const char *name,
+				     uint64_t bytes, void *place, struct rtscope__remains *made)
 {
 	long memory = -RTSCOPE__EAGAIN;
 	void *around = NULL;
@@ -241,8 +305,7 @@ static inline long rtscope__new_file(int directory, const char *name, uint64_t b
 		return -RTSCOPE__EFBIG;
 	if (!rtscope__has_entered(directory))
 		return directory;
-	file = rtscope__open_behind_streams(directory, name, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL,
-					    0600);
+	file = rtscope__open_noted(shared, directory, name, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL);
 	if (file < 0)
 		return file;
 	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
@@ -274,7 +337,7 @@ static inline long rtscope__new_file(int directory, const char *name, uint64_t b
 	}
 	if (rtscope__is_error(memory))
 		rtscope__unlink_in(directory, name);
-	rtscope__close(file);
+	rtscope__close_noted(shared, file);
 	return memory;
 }
 

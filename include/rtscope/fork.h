@@ -124,23 +124,46 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 		/* ORDER: as above. */
 		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	}
-	/* Of several at once, the first one's: the others look in vain sometimes. */
+	/*
+	 * Of several at once, the first one's: the others look in vain sometimes. Work that was not waited for may be over before the
+	 * child's memory is copied, and its descriptors were copied before: the child is to look all the same.
+	 */
 	if (!forks)
-		RTSCOPE__STORE(rtscope__forking.works_before, works);
+		RTSCOPE__STORE(rtscope__forking.works_before, works - (RTSCOPE__LOAD(shared->workers) != 0));
+}
+
+/* Frees what was noted of descriptors that were closed before this many forks had begun: all of these are over. */
+static inline void rtscope__forget_opened(uint32_t begun)
+{
+	for (int i = 0; i < RTSCOPE__OPENED; i++) {
+		struct rtscope__opened *opened = &rtscope__forking.opened[i];
+		uint32_t closed = RTSCOPE__LOAD(opened->closed);
+
+		/*
+		 * ORDER: acquire; pairs with the release in rtscope__end_opening(). One of several threads that are here; who takes the
+		 * place after that counts anew.
+		 */
+		if (closed && (int32_t)(begun + 1 - closed) >= 0 &&
+		    __atomic_compare_exchange_n(&opened->closed, &closed, 0, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			/* ORDER: release; as in rtscope__end_opening(). */
+			__atomic_store_n(&opened->file, 0, __ATOMIC_RELEASE);
+	}
 }
 
 /* After a fork(), in the process that has forked, and also if it failed. */
 RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
-	uint32_t forks = RTSCOPE__LOAD(shared->forks);
+	uint32_t begun = rtscope__forks_begun(), forks = RTSCOPE__LOAD(shared->forks);
 
 	/* ORDER: release; the fork was before. Not below 0: a fork in a handler that came into a fork has made it 0 in its child. */
 	while (forks &&
 	       !__atomic_compare_exchange_n(&shared->forks, &forks, forks - 1, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
 		;
-	if (forks <= 1)
-		RTSCOPE__STORE(shared->forker, (uintptr_t)0);
+	if (forks > 1)
+		return;
+	RTSCOPE__STORE(shared->forker, (uintptr_t)0);
+	rtscope__forget_opened(begun);
 }
 
 /* In the child: whether work went on during the fork. */
@@ -186,21 +209,50 @@ static inline int rtscope__is_device(const struct rtscope__room *room)
 	       room->status.stx_rdev_minor == room->device.minor;
 }
 
-/*
- * Closes the device that a thread of the parent was mapping: its channels would be the child's, too, for its life. What has the same number
- * since it was closed, or of a handler that has come before in the child, is no such device. Needs `busy`.
- */
-static inline void rtscope__close_half_mapped(struct rtscope__room *room)
+/* Whether a name in a directory of descriptors (/proc/self/fd) is that of a file that this process has made. `own`: the path of one. */
+static inline int rtscope__is_half_made(struct rtscope__shared *shared, int directory, const char *name,
+					const char *own)
 {
-	int file = (int)rtscope__forking.device - 1;
+	char *path = shared->room->path;
+	long bytes = rtscope__call(__NR_readlinkat, directory, (long)name, (long)path, RTSCOPE__PATH_BYTES, 0, 0);
 
-	rtscope__forking.device = 0;
-	if (file >= 0 && !rtscope__status(file, "", &room->status) && rtscope__is_device(room))
-		rtscope__close(file);
+	return bytes >= (long)rtscope__length(own, RTSCOPE__PATH_BYTES) &&
+	       rtscope__is_own_path(path, own, rtscope__length(shared->directory, sizeof(shared->directory)) + 1);
 }
 
 /*
- * Closes files that a thread of the parent was making while this process was forked. Its files only: a descriptor of a session is for reading,
+ * Closes the descriptors that threads of the parent have noted: of files that were being made, and of a device, whose channels would be the child's,
+ * too, for its life. What has the same number since it was closed, or of a handler that has come before in the child, is nothing of
+ * that. Gives whether there may be others: one was being opened, or there were too many. Needs `busy`, and the parent's `pid` still.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__close_opened(struct rtscope__shared *shared, int is_overtaken)
+{
+	struct rtscope__room *room = shared->room;
+	char *own = room->session;
+	int others = (int)rtscope__forking.is_unnoted;
+
+	rtscope__path(shared, own, 'p', 0, 0, 0);
+	for (int i = 0; i < RTSCOPE__OPENED; i++) {
+		struct rtscope__opened *opened = &rtscope__forking.opened[i];
+		int file = (int)(opened->file - RTSCOPE__OPENING - 1);
+
+		if (!opened->file)
+			continue;
+		others |= opened->file == RTSCOPE__OPENING;
+		opened->file = opened->closed = 0;
+		if (file < 0 || !is_overtaken || rtscope__status(file, "", &room->status))
+			continue;
+		rtscope__put_number(rtscope__put(room->names, "/proc/self/fd/"), (uint64_t)file, 10);
+		if (rtscope__is_device(room) || rtscope__is_half_made(shared, RTSCOPE__AT_FDCWD, room->names, own))
+			rtscope__close(file);
+	}
+	rtscope__forking.is_unnoted = 0;
+	return is_overtaken && others;
+}
+
+/*
+ * Closes files that a thread of the parent was making while this process was forked, and that are not noted. All descriptors are looked at: of 15 000 it
+ * takes a millisecond or two. Its files only: a descriptor of a session is for reading,
  * and holds nothing. Needs `busy`, and the parent's `pid` still.
  */
 static RTSCOPE__NOT_INLINE void rtscope__close_half_made(struct rtscope__shared *shared)
@@ -223,12 +275,8 @@ static RTSCOPE__NOT_INLINE void rtscope__close_half_made(struct rtscope__shared 
 			at += entry->bytes;
 			for (const char *digit = entry->name; *digit >= '0' && *digit <= '9'; digit++)
 				file = file * 10 + (*digit - '0');
-			if (entry->name[0] < '0' || entry->name[0] > '9' ||
-			    rtscope__call(__NR_readlinkat, directory, (long)entry->name, (long)room->path,
-					  sizeof(room->path), 0, 0) < (long)rtscope__length(own, sizeof(room->path)))
-				continue;
-			if (rtscope__is_own_path(room->path, own,
-						 rtscope__length(shared->directory, sizeof(shared->directory)) + 1))
+			if (entry->name[0] >= '0' && entry->name[0] <= '9' &&
+			    rtscope__is_half_made(shared, directory, entry->name, own))
 				rtscope__close(file);
 		}
 	}

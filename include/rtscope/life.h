@@ -140,8 +140,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 	RTSCOPE__STORE(shared->busy, 1);
 	/* Before its own thread's ring is buried, which may be one of them. */
 	rtscope__unmap_half_made();
-	rtscope__close_half_mapped(shared->room);
-	if (is_overtaken)
+	if (rtscope__close_opened(shared, is_overtaken))
 		rtscope__close_half_made(shared);
 	/* Recorded at the fork, or not able to look later. */
 	shows = shared->provider->session || *shared->look || shared->look == &rtscope__off;

@@ -29,16 +29,16 @@
  */
 #define rtscope__off rtscope__off_2
 #define rtscope__add rtscope__add_2b
-#define rtscope__after_fork rtscope__after_fork_2
-#define rtscope__before_fork rtscope__before_fork_2b
+#define rtscope__after_fork rtscope__after_fork_2b
+#define rtscope__before_fork rtscope__before_fork_2c
 #define rtscope__clock_function rtscope__clock_function_2
 #define rtscope__commit_slowly rtscope__commit_slowly_2
 #define rtscope__end_ring rtscope__end_ring_2b
 #define rtscope__end_thread rtscope__end_thread_2b
 #define rtscope__ended rtscope__ended_2b
 #define rtscope__find rtscope__find_2b
-#define rtscope__forking rtscope__forking_2b
-#define rtscope__in_child rtscope__in_child_2b
+#define rtscope__forking rtscope__forking_2c
+#define rtscope__in_child rtscope__in_child_2c
 #define rtscope__in_setup rtscope__in_setup_2b
 #define rtscope__lead rtscope__lead_2b
 #define rtscope__leader rtscope__leader_2

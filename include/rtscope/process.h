@@ -373,8 +373,8 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 		lost[cause] = cause < RTU_LOST_CAUSES ? RTSCOPE__LOAD(provider->lost[cause]) :
 							RTSCOPE__LOAD(provider->more_lost[cause - RTU_LOST_CAUSES]);
 	rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
-	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, shared->room->path), object->bytes,
-				   provider, NULL);
+	memory = rtscope__new_file(shared, directory, rtscope__name_in(shared, directory, shared->room->path),
+				   object->bytes, provider, NULL);
 	if (rtscope__is_error(memory))
 		return memory;
 	object->has_file = 1;

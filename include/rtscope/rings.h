@@ -224,8 +224,8 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	rtscope__path(shared, path, 'r', tid, 1, number);
 	rtscope__reap(shared, number);
 	directory = rtscope__enter_directory(shared);
-	memory = rtscope__new_file(directory, rtscope__name_in(shared, directory, path), RTU_RING_OFFSET + bytes, NULL,
-				   made);
+	memory = rtscope__new_file(shared, directory, rtscope__name_in(shared, directory, path),
+				   RTU_RING_OFFSET + bytes, NULL, made);
 	rtscope__leave_directory(directory);
 	ring = (struct rtu_ring *)memory;
 	thread->bytes = RTU_RING_OFFSET + bytes + RTSCOPE__BEHIND;

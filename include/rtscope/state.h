@@ -155,6 +155,7 @@ struct rtscope__device {
 #define RTSCOPE__REMAINS 128
 #define RTSCOPE__RETIRED 64
 #define RTSCOPE__MAPPINGS 8
+#define RTSCOPE__OPENED 16
 #define RTSCOPE__IDS 1024
 #define RTSCOPE__PATH_BYTES 128
 /* Of a file that a process makes, on stacks: /dev/shm/rtscope-10/r10-16-10-10, where each number is so many digits. */
@@ -190,12 +191,24 @@ struct rtscope__room {
 	struct rtscope__thread *channel_threads[RTSCOPE__CHANNELS_MAX];
 };
 
+/*
+ * A descriptor that a thread has while it makes something, and a fork's child is not to have (fork.h). It is in no other place: it stays here,
+ * after it was closed, until no fork goes on that may have begun before.
+ */
+struct rtscope__opened {
+	uint32_t file;	 /* RTSCOPE__OPENING, or the descriptor and RTSCOPE__OPENING + 1; 0: this is free */
+	uint32_t closed; /* while a fork went on: how many had begun, and 1 */
+};
+#define RTSCOPE__OPENING 1u
+
 /* What a fork's child has to know (fork.h). Not in what copies share, which must stay as an earlier header of this version has it. */
 struct rtscope__forking {
 	uint64_t works, works_before; /* how often work began: ever, and before the fork that goes on */
-	struct rtscope__remains mappings[RTSCOPE__MAPPINGS]; /* of rings, and of a device, that are being made */
-	uint32_t begun;					     /* how many forks ever began */
-	uint32_t device; /* the descriptor of a device that is being mapped, and 1 */
+	struct rtscope__remains
+		mappings[RTSCOPE__MAPPINGS]; /* of rings, and of a device's channels, that are being made */
+	uint32_t begun;			     /* how many forks ever began */
+	uint32_t is_unnoted;		     /* a descriptor was not noted, since there were too many */
+	struct rtscope__opened opened[RTSCOPE__OPENED];
 };
 
 /* What became of a wish for a ring. */

@@ -182,7 +182,7 @@ static void *emits_once(void *unused)
 /* Emits once, and stays as long as others do. */
 static void *stays(void *unused)
 {
-	struct timespec pause = { 0, 1000000 };
+	struct timespec pause = { 0, 20000000 };
 
 	emit(1);
 	while (!stop)
@@ -190,15 +190,17 @@ static void *stays(void *unused)
 	return unused;
 }
 
+#define STAYING 128
+
 /* No faster than buffers are made by headers that have been made slow on purpose: of eight at once a child is told. */
 static void *starts(void *unused)
 {
 	struct timespec pause = { 0, 70000000 };
-	pthread_t threads[512];
+	pthread_t threads[STAYING];
 	int count = 0;
 
 	while (!stop) {
-		if (count < 512)
+		if (count < STAYING)
 			pthread_create(&threads[count++], NULL, stays, NULL);
 		nanosleep(&pause, NULL);
 	}
