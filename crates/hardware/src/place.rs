@@ -342,7 +342,7 @@ fn begins_instruction(
     let bytes = (address - begin + 16).min(segment.bytes - from);
     let mut code = vec![0; bytes as usize];
     let at = segment.file_offset.checked_add(from);
-    if !at.is_some_and(|at| file.read_exact_at(&mut code, at).is_ok()) {
+    if at.is_none_or(|at| file.read_exact_at(&mut code, at).is_err()) {
         return Ok(false);
     }
     let mut decoder = Decoder::with_ip(bits, &code, begin, DecoderOptions::NONE);

@@ -97,6 +97,9 @@ pub struct RecordedPlace {
     pub uprobe: UprobePlace,
 }
 
+/// A file, and what was found of a place in it.
+type Looked = (Arc<File>, Result<Place, PlaceError>);
+
 /// Finds places in their files. `program`: COMMAND's first word. The same place is recorded once, which is said.
 pub(super) fn find(
     words: &[PlaceWords],
@@ -129,7 +132,7 @@ pub(super) fn find(
         }
         paths.push(path);
     }
-    let mut places: Vec<Option<(Arc<File>, Result<Place, PlaceError>)>> = vec![None; words.len()];
+    let mut places: Vec<Option<Looked>> = vec![None; words.len()];
     for (file, numbers) in files.values() {
         let wanted: Vec<Wanted> = numbers.iter().map(|number| words[*number].wanted.clone()).collect();
         for (number, place) in numbers.iter().zip(place::find_all(file, &wanted)) {
