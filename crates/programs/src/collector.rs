@@ -308,6 +308,10 @@ impl Programs {
             Found::Busy(uid, pid) => self.busy.push((uid, pid)),
             Found::Unusable(why) => self.refused.push(why),
             Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
+            Found::CensusLate(took) => {
+                let example = format!("{:.1} s", took.as_secs_f64());
+                self.refusals.add_of(None, Cause::CensusLate, &example);
+            }
             Found::Looked(number) => self.looked = self.looked.max(number),
         }
         Ok(())
