@@ -292,7 +292,7 @@ impl Programs {
                 self.process(id, process).into_iter().for_each(|process| process.confine());
             }
             Found::Ended(id, process) => {
-                self.process(id, process).into_iter().for_each(Process::end);
+                self.users.get_mut(&id).into_iter().for_each(|user| user.ended(process));
             }
             Found::Behind(id, processes) => {
                 if let Some(user) = self.users.get_mut(&id) {
