@@ -121,10 +121,13 @@ impl<'n> KernelName<'n> {
 /// The most similar of some names, if one is similar.
 #[must_use]
 pub fn nearest<'n>(wanted: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let most = (wanted.chars().count() / 3).max(2);
-    let distances = names.into_iter().map(|name| (distance(wanted, name), name));
+    let length = wanted.chars().count();
+    let most = (length / 3).max(2);
     let contains =
         |name: &str| name.len() > 3 && wanted.len() > 3 && (name.contains(wanted) || wanted.contains(name));
+    // Most names are too long or too short, which costs less to find out.
+    let may = |name: &&str| name.chars().count().abs_diff(length) <= most || contains(name);
+    let distances = names.into_iter().filter(may).map(|name| (distance(wanted, name), name));
     let near = distances.filter(|(distance, name)| *distance <= most || contains(name));
     near.min().map(|(_, name)| name)
 }

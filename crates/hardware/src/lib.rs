@@ -13,6 +13,7 @@ extern crate alloc;
 pub mod capture;
 pub mod coresight;
 pub mod decode;
+mod elf;
 pub mod etm;
 pub mod inventory;
 pub mod itm;

@@ -4,20 +4,18 @@
 //! A breakpoint inside an instruction changes what the program does, so a place is one only where an instruction begins. On x86 that is found
 //! out by decoding the function from its first byte on.
 
+use crate::elf::{Headers, Symbol};
 use iced_x86::{Decoder, DecoderOptions, Instruction};
-use object::elf::{PF_X, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
-use object::read::{ReadCache, ReadRef};
-use object::{
-    Architecture, File as Elf, Object, ObjectKind, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolFlags,
-};
+use object::elf::{EM_386, EM_AARCH64, EM_ARM, EM_X86_64, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use rtscope_event::nearest;
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
-/// Symbols of one file.
-const SYMBOLS_MAX: usize = 4 << 20;
 /// Bytes of a function that are decoded, from its begin to the place.
 const DECODED_BYTES_MAX: u64 = 16 << 20;
+/// Addresses of one name that are listed.
+const LISTED_MAX: usize = 16;
 
 /// What is looked for in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +56,11 @@ pub enum PlaceError {
         "has no names of functions (it is stripped); write an address as objdump -d shows it instead: FILE:0x1234"
     )]
     Stripped,
+    /// Its names are more than a program has, or not where the file says.
+    #[error(
+        "says of itself that it has {0}; its functions are not looked for: write an address as objdump -d shows it instead: FILE:0x1234"
+    )]
+    Unbelievable(String),
     /// No such function.
     #[error("has no function {name}{}", nearest.as_ref().map(|near| format!("; the nearest name is {near}")).unwrap_or_default())]
     NoFunction {
@@ -77,14 +80,17 @@ pub enum PlaceError {
     )]
     Chosen(String),
     /// The name is that of several.
-    #[error("has {name} at several addresses: {}; write one of them in its place: FILE:{}",
+    #[error("has {name} at several addresses: {}{}; write one of them in its place: FILE:{}",
         addresses.iter().map(|at| format!("{at:#x}")).collect::<Vec<_>>().join(", "),
+        if *has_more { " and more" } else { "" },
         addresses.first().map(|at| format!("{at:#x}")).unwrap_or_default())]
     Several {
         /// The name.
         name: String,
         /// In order.
         addresses: Vec<u64>,
+        /// There are more of them.
+        has_more: bool,
     },
     /// It is behind the function's end.
     #[error("{name} has {size} bytes, and {offset:#x} is not in it")]
@@ -113,135 +119,214 @@ pub enum PlaceError {
     },
 }
 
-/// A symbol of code.
-struct Function<'n> {
-    name: &'n str,
-    address: u64,
-    size: u64,
-    kind: u8,
-    is_defined: bool,
-}
-
-/// Finds a place in a file. Nothing in it is believed: whatever is wrong gives an error.
+/// Finds one place in a file, as [`find_all`] does.
 ///
 /// # Errors
 /// See [`PlaceError`].
 pub fn find(file: &File, wanted: &Wanted) -> Result<Place, PlaceError> {
-    let cache = ReadCache::new(file);
-    let elf = Elf::parse(&cache).map_err(|error| PlaceError::NotElf(error.to_string()))?;
-    if !matches!(elf.kind(), ObjectKind::Executable | ObjectKind::Dynamic) {
+    let found = find_all(file, std::slice::from_ref(wanted));
+    found.into_iter().next().unwrap_or_else(|| Err(PlaceError::NotElf("nothing is wanted".to_owned())))
+}
+
+/// Finds places in a file, in their order, by reading it once. Nothing in it is believed: whatever is wrong gives an error. Only the first name that is
+/// not there is given one like it.
+#[must_use]
+pub fn find_all(file: &File, wanted: &[Wanted]) -> Vec<Result<Place, PlaceError>> {
+    let headers = match Headers::read(file).map_err(PlaceError::NotElf).and_then(usable) {
+        Ok(headers) => headers,
+        Err(error) => return wanted.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let mut lookup = Lookup::new(&headers, wanted);
+    let read = lookup.read();
+    let mut hints = 1;
+    let mut place = |wanted: &Wanted| {
+        let (begin, address) = match wanted {
+            Wanted::Address(address) => (lookup.containing(*address), *address),
+            Wanted::Function { name, offset } => {
+                read.clone().map_err(PlaceError::Unbelievable)?;
+                let (begin, size) = lookup.named(name, &mut hints)?;
+                if *offset > 0 && size > 0 && *offset >= size {
+                    return Err(PlaceError::Beyond { name: name.clone(), size, offset: *offset });
+                }
+                (Some(begin), begin.checked_add(*offset).ok_or(PlaceError::NoCode(begin))?)
+            }
+        };
+        let segment = headers.segment(address).ok_or(PlaceError::NoCode(address))?;
+        let file_offset = segment.file_offset.checked_add(address - segment.address);
+        let begins_instruction = match begin {
+            Some(begin) => begins_instruction(file, &headers, begin, address)?,
+            None => false,
+        };
+        let file_offset = file_offset.ok_or(PlaceError::NoCode(address))?;
+        Ok(Place { address, file_offset, begins_instruction })
+    };
+    wanted.iter().map(&mut place).collect()
+}
+
+/// Whether it is a program or a library for this machine.
+fn usable(headers: Headers<'_>) -> Result<Headers<'_>, PlaceError> {
+    if !headers.is_linked {
         return Err(PlaceError::NotElf("it has not been linked".to_owned()));
     }
-    if !runs_here(elf.architecture()) {
-        return Err(PlaceError::OtherProcessor(format!("{:?}", elf.architecture())));
-    }
-    let functions = functions(&elf);
-    let (begin, address) = match wanted {
-        Wanted::Address(address) => (containing(&functions, *address), *address),
-        Wanted::Function { name, offset } => {
-            let (begin, size) = named(&functions, name)?;
-            if *offset > 0 && size > 0 && *offset >= size {
-                return Err(PlaceError::Beyond { name: name.clone(), size, offset: *offset });
-            }
-            let address = begin.checked_add(*offset).ok_or(PlaceError::NoCode(begin))?;
-            (Some(begin), address)
-        }
-    };
-    let file_offset = file_offset(&elf, address).ok_or(PlaceError::NoCode(address))?;
-    let begins_instruction = match begin {
-        Some(begin) => begins_instruction(&elf, begin, address)?,
-        None => false,
-    };
-    Ok(Place { address, file_offset, begins_instruction })
-}
-
-/// Whether this machine can run code for that processor.
-fn runs_here(of: Architecture) -> bool {
-    match std::env::consts::ARCH {
-        "x86_64" => matches!(of, Architecture::X86_64 | Architecture::X86_64_X32 | Architecture::I386),
-        "aarch64" => matches!(of, Architecture::Aarch64 | Architecture::Arm),
+    let runs_here = match std::env::consts::ARCH {
+        "x86_64" => matches!(headers.machine, EM_X86_64 | EM_386),
+        "aarch64" => matches!(headers.machine, EM_AARCH64 | EM_ARM),
         // The kernel says it then.
         _ => true,
-    }
-}
-
-fn functions<'f, R: ReadRef<'f>>(elf: &Elf<'f, R>) -> Vec<Function<'f>> {
-    let all = elf.symbols().chain(elf.dynamic_symbols()).take(SYMBOLS_MAX);
-    let function = |symbol: object::Symbol<'f, '_, R>| {
-        let SymbolFlags::Elf { st_info, .. } = symbol.flags() else { return None };
-        let kind = st_info & 0xf;
-        let is_defined = symbol.section_index().is_some_and(|section| section.0 != usize::from(SHN_UNDEF));
-        let is_code = matches!(kind, STT_FUNC | STT_GNU_IFUNC)
-            || kind == STT_NOTYPE && (!is_defined || file_offset(elf, symbol.address()).is_some());
-        let name = symbol.name().ok().filter(|name| is_code && !name.is_empty())?;
-        // Its version is not its name: `pthread_create@@GLIBC_2.34`.
-        let name = name.split_once('@').map_or(name, |(name, _)| name);
-        Some(Function { name, address: symbol.address(), size: symbol.size(), kind, is_defined })
     };
-    all.filter_map(function).collect()
+    let name = || match headers.machine {
+        EM_X86_64 => "x86-64".to_owned(),
+        EM_386 => "32-bit x86".to_owned(),
+        EM_AARCH64 => "AArch64".to_owned(),
+        EM_ARM => "32-bit Arm".to_owned(),
+        other => format!("number {other} of ELF"),
+    };
+    if runs_here { Ok(headers) } else { Err(PlaceError::OtherProcessor(name())) }
 }
 
-/// Where it begins, and its bytes; 0 where the file does not say.
-fn named(functions: &[Function<'_>], name: &str) -> Result<(u64, u64), PlaceError> {
-    let those: Vec<&Function<'_>> = functions.iter().filter(|function| function.name == name).collect();
-    let defined = || those.iter().filter(|function| function.is_defined);
-    let addresses: BTreeSet<u64> = defined().map(|function| function.address).collect();
-    if addresses.len() > 1 {
-        return Err(PlaceError::Several {
-            name: name.to_owned(),
-            addresses: addresses.into_iter().collect(),
-        });
+/// What the symbols say of what is wanted.
+struct Lookup<'h> {
+    headers: &'h Headers<'h>,
+    names: Vec<&'h str>,
+    /// For each of `names`.
+    functions: Vec<Named>,
+    /// In order, and for each the begin of a function that has it.
+    addresses: Vec<(u64, Option<u64>)>,
+    has_functions: bool,
+}
+
+/// A name, as all of its symbols say.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    /// Some of them.
+    addresses: BTreeSet<u64>,
+    size: u64,
+    is_chosen: bool,
+    is_used: bool,
+}
+
+impl<'h> Lookup<'h> {
+    fn new(headers: &'h Headers<'h>, wanted: &'h [Wanted]) -> Lookup<'h> {
+        let name = |wanted: &'h Wanted| match wanted {
+            Wanted::Function { name, .. } => Some(name.as_str()),
+            Wanted::Address(_) => None,
+        };
+        let address = |wanted: &Wanted| match wanted {
+            Wanted::Address(address) => Some((*address, None)),
+            Wanted::Function { .. } => None,
+        };
+        let names: BTreeSet<&str> = wanted.iter().filter_map(name).collect();
+        let mut addresses: Vec<(u64, Option<u64>)> = wanted.iter().filter_map(address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let functions = vec![Named::default(); names.len()];
+        Lookup { headers, names: names.into_iter().collect(), functions, addresses, has_functions: false }
     }
-    if defined().any(|function| function.kind == STT_GNU_IFUNC) {
-        return Err(PlaceError::Chosen(name.to_owned()));
+
+    /// Reads all symbols.
+    fn read(&mut self) -> Result<(), String> {
+        let headers = self.headers;
+        for table in headers.tables.as_ref().map_err(Clone::clone)? {
+            let places = headers.places_of(table, &self.names)?;
+            headers.symbols(table, |symbol| {
+                if is_function(headers, &symbol) {
+                    self.note(&symbol, places.get(&symbol.name).copied());
+                }
+                true
+            })?;
+        }
+        Ok(())
     }
-    let size = defined().map(|function| function.size).max().unwrap_or(0);
-    match addresses.first() {
-        Some(address) => Ok((*address, size)),
-        None if !those.is_empty() => Err(PlaceError::Imported(name.to_owned())),
-        None if !functions.iter().any(|function| function.is_defined) => Err(PlaceError::Stripped),
-        None => {
-            let known = functions.iter().filter(|function| function.is_defined).map(|function| function.name);
-            Err(PlaceError::NoFunction {
-                name: name.to_owned(),
-                nearest: nearest(name, known).map(str::to_owned),
-            })
+
+    fn note(&mut self, symbol: &Symbol, name: Option<usize>) {
+        self.has_functions |= symbol.is_defined;
+        if let Some(named) = name.and_then(|name| self.functions.get_mut(name)) {
+            named.is_used = true;
+            if symbol.is_defined {
+                if named.addresses.len() <= LISTED_MAX {
+                    named.addresses.insert(symbol.address);
+                }
+                named.size = named.size.max(symbol.size);
+                named.is_chosen |= symbol.kind == STT_GNU_IFUNC;
+            }
+        }
+        if symbol.is_defined && !self.addresses.is_empty() {
+            let end = symbol.address.saturating_add(symbol.size.max(1));
+            let first = self.addresses.partition_point(|(address, _)| *address < symbol.address);
+            for (_, begin) in self.addresses[first..].iter_mut().take_while(|(address, _)| *address < end) {
+                *begin = (*begin).max(Some(symbol.address));
+            }
         }
     }
+
+    /// The begin of the function that has this address.
+    fn containing(&self, address: u64) -> Option<u64> {
+        let at = self.addresses.binary_search_by_key(&address, |(address, _)| *address).ok()?;
+        self.addresses[at].1
+    }
+
+    /// Where it begins, and its bytes; 0 where the file does not say. `hints`: how many names may still be compared with all others.
+    fn named(&self, name: &str, hints: &mut u32) -> Result<(u64, u64), PlaceError> {
+        let at = self.names.binary_search(&name).ok();
+        let named = at.and_then(|at| self.functions.get(at)).cloned().unwrap_or_default();
+        if named.addresses.len() > 1 {
+            return Err(PlaceError::Several {
+                name: name.to_owned(),
+                has_more: named.addresses.len() > LISTED_MAX,
+                addresses: named.addresses.into_iter().take(LISTED_MAX).collect(),
+            });
+        }
+        match named.addresses.first() {
+            Some(_) if named.is_chosen => Err(PlaceError::Chosen(name.to_owned())),
+            Some(address) => Ok((*address, named.size)),
+            None if named.is_used => Err(PlaceError::Imported(name.to_owned())),
+            None if !self.has_functions => Err(PlaceError::Stripped),
+            None => {
+                let is_first = std::mem::take(hints) > 0;
+                let nearest = if is_first { self.nearest(name) } else { None };
+                Err(PlaceError::NoFunction { name: name.to_owned(), nearest })
+            }
+        }
+    }
+
+    /// A function whose name is like this one.
+    fn nearest(&self, name: &str) -> Option<String> {
+        let mut best: Option<String> = None;
+        let is_meant = |symbol: &Symbol| symbol.is_defined && is_function(self.headers, symbol);
+        for table in self.headers.tables.iter().flatten() {
+            // Without it the answer is the same, and says less.
+            let _ = self.headers.some_names(table, is_meant, |names| {
+                let all = names.iter().map(String::as_str).chain(best.as_deref());
+                best = nearest(name, all).map(str::to_owned);
+            });
+        }
+        best
+    }
 }
 
-/// The begin of the function that has this address.
-fn containing(functions: &[Function<'_>], address: u64) -> Option<u64> {
-    let has = |function: &&Function<'_>| {
-        let inside = address.checked_sub(function.address);
-        function.is_defined && inside.is_some_and(|inside| inside < function.size.max(1))
+fn is_function(headers: &Headers<'_>, symbol: &Symbol) -> bool {
+    let is_code = match symbol.kind {
+        STT_FUNC | STT_GNU_IFUNC => true,
+        STT_NOTYPE => !symbol.is_defined || headers.segment(symbol.address).is_some(),
+        _ => false,
     };
-    functions.iter().filter(has).map(|function| function.address).max()
-}
-
-/// Where the code of an address is in the file.
-fn file_offset<'f, R: ReadRef<'f>>(elf: &Elf<'f, R>, address: u64) -> Option<u64> {
-    elf.segments().find_map(|segment| {
-        let SegmentFlags::Elf { p_flags } = segment.flags() else { return None };
-        let (offset, bytes) = segment.file_range();
-        let inside = address.checked_sub(segment.address())?;
-        (p_flags & PF_X != 0 && inside < bytes).then(|| offset.checked_add(inside))?
-    })
+    is_code && symbol.name != 0
 }
 
 /// Decodes from the function's begin on; `Ok(false)`: it cannot be told.
-fn begins_instruction<'f, R: ReadRef<'f>>(
-    elf: &Elf<'f, R>,
+fn begins_instruction(
+    file: &File,
+    headers: &Headers<'_>,
     begin: u64,
     address: u64,
 ) -> Result<bool, PlaceError> {
     let inside =
         |before, after| Err(PlaceError::InsideInstruction { address, function: begin, before, after });
-    let bits = match elf.architecture() {
-        Architecture::X86_64 | Architecture::X86_64_X32 => 64,
-        Architecture::I386 => 32,
-        Architecture::Aarch64 if address % 4 == 0 => return Ok(true),
-        Architecture::Aarch64 => return inside(address & !3, (address & !3).saturating_add(4)),
+    let bits = match headers.machine {
+        EM_X86_64 => 64,
+        EM_386 => 32,
+        EM_AARCH64 if address % 4 == 0 => return Ok(true),
+        EM_AARCH64 => return inside(address & !3, (address & !3).saturating_add(4)),
         // Of Thumb code, two or four bytes.
         _ => return Ok(address == begin),
     };
@@ -251,14 +336,16 @@ fn begins_instruction<'f, R: ReadRef<'f>>(
     if address - begin > DECODED_BYTES_MAX {
         return Ok(false);
     }
+    let Some(segment) = headers.segment(begin) else { return Ok(false) };
+    let from = begin - segment.address;
     // With the instruction that the place is in.
-    let wanted = address - begin + 16;
-    let code = elf.segments().find_map(|segment| {
-        let left = segment.file_range().1.checked_sub(begin.checked_sub(segment.address())?)?;
-        segment.data_range(begin, wanted.min(left)).ok().flatten()
-    });
-    let Some(code) = code else { return Ok(false) };
-    let mut decoder = Decoder::with_ip(bits, code, begin, DecoderOptions::NONE);
+    let bytes = (address - begin + 16).min(segment.bytes - from);
+    let mut code = vec![0; bytes as usize];
+    let at = segment.file_offset.checked_add(from);
+    if at.is_none_or(|at| file.read_exact_at(&mut code, at).is_err()) {
+        return Ok(false);
+    }
+    let mut decoder = Decoder::with_ip(bits, &code, begin, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     while decoder.can_decode() && decoder.ip() < address {
         decoder.decode_out(&mut instruction);

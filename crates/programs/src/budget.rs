@@ -70,6 +70,9 @@ pub(crate) const TAKEN_TOLD: usize = 16;
 pub(crate) const TAKEN_COUNTED: usize = 1024;
 /// Users whose taken places, and other directories that cannot be used, are told apart: the others share what one has.
 pub(crate) const TAKERS_MAX: usize = 256;
+/// A census of all processes that takes longer is reported: the next one begins after twice that time, so containers are looked for less often
+/// than once a second.
+pub(crate) const CENSUS_LATE: Duration = Duration::from_millis(500);
 /// Walks that hang, of one user and in all: each holds a thread.
 pub(crate) const HANGING_OF_USER: usize = 1;
 pub(crate) const HANGING_MAX: usize = 16;
@@ -110,6 +113,8 @@ pub enum Cause {
     Unreachable,
     /// A container was looked at late, or not at all: walks take long.
     ContainersLate,
+    /// Looking through all processes of the machine took long: programs of containers were found late, or not at all. Nobody knows whose.
+    CensusLate,
     /// The user has too many containers, or subordinate users with programs.
     TooManyContainers,
     /// There were no file descriptors, or no memory, left for this user's directory.
@@ -145,6 +150,9 @@ impl Cause {
             Cause::ContainersLate => {
                 "containers of this user waited for long, or in vain, to be looked at; their programs are recorded late, or not"
             }
+            Cause::CensusLate => {
+                "looking through all processes of the machine took long; programs of containers may be recorded late, or not: of whom, and how many events that are, is unknown"
+            }
             Cause::TooManyContainers => {
                 "this user has too many containers, or subordinate users with programs"
             }
@@ -160,8 +168,8 @@ impl Cause {
 /// What was left out of one user for one cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The user.
-    pub user: u32,
+    /// The user; `None`: nobody knows whose it was.
+    pub user: Option<u32>,
     /// Why.
     pub cause: Cause,
     /// How often.
@@ -172,32 +180,34 @@ pub struct Refusal {
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "user {}: {} (refused: {}; first: {})",
-            self.user,
-            self.cause.text(),
-            self.count,
-            self.example
-        )
+        let (text, count, example) = (self.cause.text(), self.count, &self.example);
+        match self.user {
+            Some(user) => write!(f, "user {user}: {text} (refused: {count}; first: {example})"),
+            None => write!(f, "{text} (times: {count}; first: {example})"),
+        }
     }
 }
 
 /// All refusals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
-    all: BTreeMap<(u32, Cause), (u64, String)>,
+    all: BTreeMap<(Option<u32>, Cause), (u64, String)>,
 }
 
 impl Refusals {
     pub(crate) fn add(&mut self, user: u32, cause: Cause, example: &str) {
+        self.add_of(Some(user), cause, example);
+    }
+
+    /// What may be anybody's.
+    pub(crate) fn add_of(&mut self, user: Option<u32>, cause: Cause, example: &str) {
         let (count, _) = self.all.entry((user, cause)).or_insert_with(|| (0, example.to_string()));
         *count += 1;
     }
 
     pub(crate) fn list(&self) -> Vec<Refusal> {
         let all = self.all.iter();
-        let refusal = |((user, cause), (count, example)): (&(u32, Cause), &(u64, String))| Refusal {
+        let refusal = |((user, cause), (count, example)): (&(Option<u32>, Cause), &(u64, String))| Refusal {
             user: *user,
             cause: *cause,
             count: *count,

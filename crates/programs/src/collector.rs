@@ -292,7 +292,7 @@ impl Programs {
                 self.process(id, process).into_iter().for_each(|process| process.confine());
             }
             Found::Ended(id, process) => {
-                self.process(id, process).into_iter().for_each(Process::end);
+                self.users.get_mut(&id).into_iter().for_each(|user| user.ended(process));
             }
             Found::Behind(id, processes) => {
                 if let Some(user) = self.users.get_mut(&id) {
@@ -308,6 +308,10 @@ impl Programs {
             Found::Busy(uid, pid) => self.busy.push((uid, pid)),
             Found::Unusable(why) => self.refused.push(why),
             Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
+            Found::CensusLate(took) => {
+                let example = format!("{:.1} s", took.as_secs_f64());
+                self.refusals.add_of(None, Cause::CensusLate, &example);
+            }
             Found::Looked(number) => self.looked = self.looked.max(number),
         }
         Ok(())

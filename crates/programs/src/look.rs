@@ -94,6 +94,8 @@ pub(crate) enum Found {
     /// A directory cannot be used, and why.
     Unusable(String),
     Refusal(u32, Cause, String),
+    /// A census of all processes takes, or took, longer than it may.
+    CensusLate(Duration),
     /// The answer to [`Request::Look`] of this number.
     Looked(u64),
 }

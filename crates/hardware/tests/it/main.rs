@@ -11,6 +11,7 @@ mod itm;
 mod itm_captures;
 mod one_trace;
 mod perfdata;
+mod place;
 mod pt;
 mod spe;
 mod stm_captures;
@@ -18,3 +19,8 @@ mod stp;
 mod stp_captures;
 mod stp_opencsd;
 mod syst;
+
+use rtscope_testkit::memory::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;

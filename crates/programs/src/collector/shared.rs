@@ -65,22 +65,23 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Takes the complete records of all rings of these processes that share streams. Returns whether there was time for all.
+/// Takes the complete records of all rings of the processes with these numbers, in order, that share streams; others have none. Returns whether there
+/// was time for all.
 pub(super) fn drain(
     processes: &mut BTreeMap<ProcessId, Process>,
+    ids: &[ProcessId],
     poll: Poll,
     sink: &mut dyn Sink,
     drained: &mut DrainSummary,
 ) -> io::Result<bool> {
     let mut is_wanted = false;
-    for process in processes.values_mut() {
-        is_wanted |= process.wants_merge(poll, sink, drained);
+    for id in ids {
+        let process = processes.get_mut(id);
+        is_wanted |= process.is_some_and(|process| process.wants_merge(poll, sink, drained));
     }
-    if !is_wanted {
-        return Ok(true);
-    }
+    let (true, Some(first), Some(last)) = (is_wanted, ids.first(), ids.last()) else { return Ok(true) };
     let mut members = Vec::new();
-    processes.values_mut().for_each(|process| process.members(poll, &mut members));
+    processes.range_mut(first..=last).for_each(|(_, process)| process.members(poll, &mut members));
     drained.begin(poll, sink);
     members.iter_mut().for_each(|member| member.begin(poll));
     while merge_once(&mut members, sink)? {

@@ -11,7 +11,6 @@ use crate::look::{Content, Look, NewPlace, PlaceId, Whose, whose};
 use crate::session::ServedDirectory;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::ops::Bound;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -30,6 +29,9 @@ pub(super) struct User {
     pub(super) other: Option<u32>,
     /// Processes that make rings faster than they are found.
     pub(super) behind: BTreeSet<ProcessId>,
+    /// Those that the next turn of emptying rings has to visit: with rings, or found or ended since. Anybody can make names of 20 000 processes that have
+    /// none, and turns come every few milliseconds.
+    to_drain: BTreeSet<ProcessId>,
     /// Where the last turn of emptying rings ended.
     drained: Option<ProcessId>,
 }
@@ -47,6 +49,7 @@ impl User {
             past: PastProcesses::default(),
             other,
             behind: BTreeSet::new(),
+            to_drain: BTreeSet::new(),
             drained: None,
         }
     }
@@ -75,9 +78,18 @@ impl User {
         rings: &mut u32,
     ) -> io::Result<Option<Cause>> {
         let (is_containers, is_served) = (self.directory.is_containers(), self.served.is_some());
+        self.to_drain.insert(name.process);
         let process =
             self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers, is_served));
         process.adopt(name, content, is_served.then_some(sink), rings)
+    }
+
+    /// It runs no longer.
+    pub(super) fn ended(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.end();
+            self.to_drain.insert(id);
+        }
     }
 
     /// No name of an ended process is left.
@@ -100,6 +112,7 @@ impl User {
 
     /// Drops a process that is over. What is to be reported of it is added up.
     fn forget(&mut self, id: ProcessId, sink: &mut dyn Sink) -> io::Result<()> {
+        self.to_drain.remove(&id);
         let Some(mut process) = self.processes.remove(&id) else { return Ok(()) };
         process.tell(sink)?;
         if process.is_unremarkable() {
@@ -135,21 +148,24 @@ impl User {
         let mut over = Vec::new();
         // The other half of the time is for rings that are alone: whoever floods some of his rings loses nothing of others.
         let until = poll.until.map(|until| poll.now + until.saturating_duration_since(poll.now) / 2);
-        let mut is_complete = shared::drain(&mut self.processes, Poll { until, ..poll }, sink, drained)?;
-        // From where the last turn ended, and around.
-        let (first, second) = match self.drained.take() {
-            Some(last) => {
-                ((Bound::Included(last), Bound::Unbounded), Some((Bound::Unbounded, Bound::Excluded(last))))
-            }
-            None => ((Bound::Unbounded, Bound::Unbounded), None),
+        let ids: Vec<ProcessId> = match poll.stopping {
+            true => self.processes.keys().copied().collect(),
+            false => self.to_drain.iter().copied().collect(),
         };
-        'turn: for range in [Some(first), second].into_iter().flatten() {
-            for (id, process) in self.processes.range_mut::<ProcessId, _>(range) {
-                if !process.drain(poll, &mut over, sink, drained)? || poll.is_over() {
-                    self.drained = Some(*id);
-                    is_complete = false;
-                    break 'turn;
-                }
+        let mut is_complete =
+            shared::drain(&mut self.processes, &ids, Poll { until, ..poll }, sink, drained)?;
+        // From where the last turn ended, and around.
+        let first = self.drained.take().map_or(0, |last| ids.partition_point(|id| *id < last));
+        for id in ids[first..].iter().chain(&ids[..first]) {
+            let Some(process) = self.processes.get_mut(id) else { continue };
+            let is_done = process.drain(poll, &mut over, sink, drained)?;
+            if is_done && process.rings.is_empty() {
+                self.to_drain.remove(id);
+            }
+            if !is_done || poll.is_over() {
+                self.drained = Some(*id);
+                is_complete = false;
+                break;
             }
         }
         look.remove(self.id, over);
@@ -168,5 +184,56 @@ impl User {
             !is_over
         });
         look.remove(self.id, over);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collector::{DiscardingSink, Looks};
+    use crate::directory::FileKind;
+    use crate::look::Until;
+    use std::os::unix::fs::DirBuilderExt;
+    use std::time::Instant;
+
+    #[test]
+    fn processes_without_rings_are_visited_once_and_not_in_each_turn() {
+        let (base, uid) = (tempfile::tempdir().unwrap(), nix::unistd::geteuid().as_raw());
+        let path = base.path().join(UserDirectory::name_of(uid));
+        std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
+        let directory = Arc::new(UserDirectory::open(base.path(), uid).unwrap());
+        let mut look = Look::start(base.path(), None).unwrap();
+        let looks = Looks { asked: look.look(Until::AllSeen), answered: 0 };
+        let mut user = User::new(NewPlace { id: 1, account: uid, directory, served: None, other: None });
+        let drain = |user: &mut User, stopping| {
+            let poll = Poll { stopping, now: Instant::now(), until: None, looks };
+            let is_complete = user.drain(poll, &look, &mut DiscardingSink, &mut DrainSummary::default());
+            (is_complete.unwrap(), user.to_drain.len())
+        };
+        let id = |pid| ProcessId { pid, birth_ns: 1 };
+        for pid in 0..20_000 {
+            let name = FileName { process: id(pid), kind: FileKind::Untraced(1) };
+            user.adopt(name, Content::Untraced(1), &mut DiscardingSink, &mut 0).unwrap();
+        }
+        assert_eq!(user.to_drain.len(), 20_000);
+        assert_eq!(drain(&mut user, false), (true, 0));
+        // One that has ended since is visited once more: only then its files can be given up.
+        user.ended(id(7));
+        user.ended(id(20_001));
+        assert_eq!(user.to_drain, BTreeSet::from([id(7)]));
+        assert!(
+            !user.processes.get_mut(&id(7)).unwrap().sweep(true),
+            "nobody has looked whether it has left something"
+        );
+        assert_eq!(drain(&mut user, false), (true, 0));
+        assert!(user.processes.get_mut(&id(7)).unwrap().sweep(true));
+        // What is not there any more is not visited either.
+        user.ended(id(8));
+        user.forget(id(8), &mut DiscardingSink).unwrap();
+        assert!(user.to_drain.is_empty());
+        // At the end all are.
+        user.processes.values_mut().for_each(Process::end);
+        assert_eq!(drain(&mut user, true), (true, 0));
+        assert!(user.processes.get_mut(&id(9)).unwrap().sweep(true));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! A census is asked for, and fetched later. It judges only what was seen before it began.
 
-use crate::budget::rest_after;
+use crate::budget::{CENSUS_LATE, rest_after};
 use crate::containers::Census;
 use nix::sys::eventfd::EventFd;
 use std::io;
@@ -26,21 +26,25 @@ pub(super) struct Counter {
     /// What the last one asks for.
     rests_until: Option<Instant>,
     took: Duration,
+    /// The census that is under way has been told to be late.
+    is_told: bool,
+    /// One is to be told.
+    late: Option<Duration>,
 }
 
 impl Counter {
     /// `wake` is written to when there is a result.
     pub(super) fn start(wake: Arc<EventFd>) -> io::Result<Counter> {
+        Counter::with(wake, |census, is_of_all| if is_of_all { census.take() } else { census.update() })
+    }
+
+    pub(super) fn with(wake: Arc<EventFd>, visit: fn(&mut Census, bool)) -> io::Result<Counter> {
         let ((requests, asked), (sender, results)) = (channel(), channel());
         let newest = Arc::new(Census::of_own_namespace());
         let mut census = Census::of_own_namespace();
         Builder::new().name("census".to_string()).spawn(move || {
             while let Ok(is_of_all) = asked.recv() {
-                if is_of_all {
-                    census.take()
-                } else {
-                    census.update()
-                }
+                visit(&mut census, is_of_all);
                 if sender.send(census.clone()).is_err() {
                     return;
                 }
@@ -56,6 +60,8 @@ impl Counter {
             next: None,
             rests_until: None,
             took: Duration::ZERO,
+            is_told: false,
+            late: None,
         })
     }
 
@@ -92,6 +98,21 @@ impl Counter {
         false
     }
 
+    /// How long the census takes, or took, if that is too long: each one once. Containers that were there for a shorter time may not have been seen by any.
+    pub(super) fn late(&mut self) -> Option<Duration> {
+        if let Some((begun, _)) = self.current {
+            self.note_late(begun);
+        }
+        self.late.take()
+    }
+
+    fn note_late(&mut self, begun: Instant) {
+        let took = begun.elapsed();
+        if took > CENSUS_LATE && !std::mem::replace(&mut self.is_told, true) {
+            self.late = Some(took);
+        }
+    }
+
     fn go_on(&mut self) {
         if let (None, Some(is_of_all)) = (self.current, self.next) {
             self.next = None;
@@ -107,7 +128,10 @@ impl Counter {
         self.rests_until = census.begun.map(rest_after);
         self.took = census.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         self.newest = Arc::new(census);
-        self.current = None;
+        if let Some((begun, _)) = self.current.take() {
+            self.note_late(begun);
+        }
+        self.is_told = false;
         self.go_on();
         true
     }

@@ -2,6 +2,8 @@
 //! The thread that looks: users take turns.
 
 mod find;
+#[cfg(test)]
+mod tests;
 
 use super::base::Base;
 use super::counter::Counter;
@@ -168,6 +170,7 @@ impl Looker {
             }
             // Most censuses only find containers.
             let is_awaited = is_counted && self.needs_census();
+            self.tell_late_census();
             self.ask_for_census(is_due);
             self.fetch_walks();
             self.read_bases();
@@ -435,6 +438,13 @@ impl Looker {
             let user = owner.map_or(0, |owner| self.subordinates.account_of(owner));
             let pids = here.iter().copied().take(8).collect();
             self.walker.ask(Walk { mounts, pids, owner, user });
+        }
+    }
+
+    /// Where containers are looked for. Also one that is under way: the recording may end before it does.
+    fn tell_late_census(&mut self) {
+        if let Some(took) = self.census.late().filter(|_| self.finds_containers()) {
+            self.out.tell(Found::CensusLate(took));
         }
     }
 

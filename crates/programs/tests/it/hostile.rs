@@ -127,7 +127,7 @@ fn attack(name: &str, prepare: fn(&Attacker), run: fn(&Attacker)) -> Vec<Refusal
     // Who has another's place is told of that one; made up in this attack only.
     let is_made_up = |refusal: &Refusal| name == MADE_UP && refusal.cause == Cause::PlaceTaken;
     assert!(
-        refusals.iter().all(|refusal| refusal.user == HOSTILE || is_made_up(refusal)),
+        refusals.iter().all(|refusal| refusal.user == Some(HOSTILE) || is_made_up(refusal)),
         "{name}: {refusals:?}"
     );
     refusals
@@ -229,7 +229,7 @@ fn root_names_of_users_that_another_user_makes_up_are_his() {
     });
     assert_eq!(refused(&refusals, Cause::PlaceTaken), 16, "{refusals:?}");
     let others = refusals.iter().find(|refusal| refusal.cause == Cause::PlacesOfOthers);
-    assert!(others.is_some_and(|others| others.user == HOSTILE && others.count > 100), "{refusals:?}");
+    assert!(others.is_some_and(|others| others.user == Some(HOSTILE) && others.count > 100), "{refusals:?}");
 }
 
 // NEEDS: host
@@ -258,7 +258,7 @@ fn root_names_that_a_user_makes_up_hide_no_user_who_is_asked_for_or_has_a_name()
     programs.poll_now(&mut sink, Duration::from_secs(10)).expect("it looks");
     let refusals = programs.refusals();
     for user in [named, asked] {
-        let is_told = |refusal: &Refusal| refusal.user == user && refusal.cause == Cause::PlaceTaken;
+        let is_told = |refusal: &Refusal| refusal.user == Some(user) && refusal.cause == Cause::PlaceTaken;
         assert!(refusals.iter().any(is_told), "{user}: {refusals:?}");
     }
     assert_eq!(refused(&refusals, Cause::PlacesOfOthers), 150 - 16, "{refusals:?}");
@@ -506,7 +506,7 @@ fn root_says_whose_place_another_user_has_taken() {
     programs.poll(&mut rtscope_programs::collector::DiscardingSink).expect("it looks");
     let refusals = programs.refusals();
     let found: Vec<_> = refusals.iter().map(|refusal| (refusal.user, refusal.cause)).collect();
-    let expected = [1, 2].map(|more| (HOSTILE + more, Cause::PlaceTaken));
+    let expected = [1, 2].map(|more| (Some(HOSTILE + more), Cause::PlaceTaken));
     assert_eq!(found, expected, "{refusals:?}");
 }
 

@@ -47,13 +47,14 @@ impl LostEvents {
             is_elsewhere: matches!(trace, RecordedTrace::Programs { summary, .. } if summary.channels > 0),
         };
         if let RecordedTrace::Programs { summary, .. } = trace {
-            of_trace.leave_out(&summary.by_user, losses);
+            let is_anybodys = summary.refused.iter().any(|refusal| refusal.user.is_none());
+            of_trace.leave_out(&summary.by_user, losses, is_anybodys);
         }
         of_trace
     }
 
-    /// Takes away what is of users who were not asked for.
-    fn leave_out(&mut self, by_user: &LossesByUser, losses: &[Loss]) {
+    /// Takes away what is of users who were not asked for. `is_anybodys`: something was left out, and nobody knows whose it was.
+    fn leave_out(&mut self, by_user: &LossesByUser, losses: &[Loss], is_anybodys: bool) {
         let (others, asked): (LossesByUser, LossesByUser) =
             by_user.iter().partition(|(_, losses)| losses.is_unasked);
         for of_user in others.values() {
@@ -63,7 +64,7 @@ impl LostEvents {
         // What the end of a killed recorder would have told is nobody's.
         let is_nobodys = losses.iter().any(|loss| loss.cause == LossCause::Discarded && loss.count.is_none());
         let is_known = by_user.values().any(|losses| losses.is_uncounted);
-        if is_known && !is_nobodys {
+        if is_known && !is_nobodys && !is_anybodys {
             self.is_uncounted = asked.values().any(|losses| losses.is_uncounted);
         }
         self.by_user = asked;
@@ -144,6 +145,7 @@ pub fn losses_by_user(by_user: &LossesByUser) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_programs::budget::{Cause, Refusal};
     use rtscope_store::user::UserSummary;
 
     #[test]
@@ -177,14 +179,20 @@ mod tests {
     /// A liar of user 1000 claims a million, has filtered events for as many as he likes, and had a file refused.
     #[test]
     fn what_another_users_program_claims_is_named_and_left_out_where_users_are_asked_for() {
-        let judged = |is_unasked: bool| {
+        let judged = |is_unasked: bool, refused: Vec<Refusal>| {
             let loss = |cause, count| Loss { cpu: None, cause, count };
             let liar = UserLosses { lost: 1_000_000, is_uncounted: true, filtered: 5_000_000, is_unasked };
             let honest = UserLosses { lost: 2, ..UserLosses::default() };
             let losses = vec![loss(LossCause::NoBuffer, Some(1_000_002)), loss(LossCause::Refused, None)];
             let by_user = LossesByUser::from([(4_000_000_000, liar), (4_000_000_001, honest)]);
-            let summary =
-                UserSummary { events: 98, filtered: 5_000_000, losses, by_user, ..UserSummary::default() };
+            let summary = UserSummary {
+                events: 98,
+                filtered: 5_000_000,
+                losses,
+                by_user,
+                refused,
+                ..UserSummary::default()
+            };
             let trace = RecordedTrace::Programs {
                 target: std::path::Path::new("t"),
                 summary: &summary,
@@ -194,12 +202,18 @@ mod tests {
             let why = lost.judge(Some(0.0)).expect_err("two were lost").to_string();
             (lost.share(), lost.judge(Some(0.03)).is_ok(), lost.judge(Some(0.01)).is_ok(), why)
         };
-        let (share, is_good, is_bad, why) = judged(true);
+        let (share, is_good, is_bad, why) = judged(true, Vec::new());
         assert_eq!((share, is_good, is_bad), (0.02, true, false), "{why}");
         assert!(why.contains("2 of 100 events were lost") && why.contains("2 of user 4000000001"), "{why}");
         assert!(!why.contains("4000000000"), "{why}");
-        let (share, is_good, is_bad, why) = judged(false);
+        let (share, is_good, is_bad, why) = judged(false, Vec::new());
         assert!(share > 0.16 && !is_good && !is_bad, "{why}");
         assert!(why.contains("and an unknown number of user 4000000000, 2 of user 4000000001"), "{why}");
+        // What nobody knows whose it is may be of who is asked for.
+        let refusal =
+            |user| vec![Refusal { user, cause: Cause::CensusLate, count: 1, example: "0.9 s".to_owned() }];
+        let (share, is_good, _, why) = judged(true, refusal(None));
+        assert!(share < 0.03 && !is_good && why.contains("and others that nobody could count"), "{why}");
+        assert!(judged(true, refusal(Some(4_000_000_000))).1, "whose it is, is known");
     }
 }

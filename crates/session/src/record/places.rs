@@ -7,7 +7,7 @@
 use crate::{Failure, Observer};
 use rtscope_event::counted;
 use rtscope_hardware::inventory::{Inventory, Machine, State};
-use rtscope_hardware::place::{self, Wanted};
+use rtscope_hardware::place::{self, Place, PlaceError, Wanted};
 use rtscope_kernel::tracefs::UprobePlace;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -21,6 +21,9 @@ use std::sync::Arc;
 
 /// Before the name of a place, in the name of its event.
 const PREFIX: &str = "probe:";
+/// Places from which on it is said how long the kernel takes to remove them: 55 ms each on Linux 6.18, as it waits for a grace period after each event
+/// that it switches off (`uprobe_unregister_sync()`), in one write and with a lock that lets nobody do two at a time.
+const MANY: usize = 20;
 
 /// A place as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,42 +97,53 @@ pub struct RecordedPlace {
     pub uprobe: UprobePlace,
 }
 
+/// A file, and what was found of a place in it.
+type Looked = (Arc<File>, Result<Place, PlaceError>);
+
 /// Finds places in their files. `program`: COMMAND's first word. The same place is recorded once, which is said.
 pub(super) fn find(
     words: &[PlaceWords],
     program: Option<&OsString>,
     observer: &dyn Observer,
 ) -> Result<Vec<RecordedPlace>, Failure> {
-    let mut files: HashMap<PathBuf, Arc<File>> = HashMap::new();
-    let mut seen = HashSet::new();
-    let mut found: Vec<(PathBuf, RecordedPlace)> = Vec::new();
-    for words in words {
-        let wrong = |why: String| Failure::Usage(format!("--at '{}': {why}", words.text));
+    let wrong = |words: &PlaceWords, why: String| Failure::Usage(format!("--at '{}': {why}", words.text));
+    // Each file is read once, for all of its places.
+    let mut files: HashMap<PathBuf, (Arc<File>, Vec<usize>)> = HashMap::new();
+    let mut paths = Vec::with_capacity(words.len());
+    for (number, words) in words.iter().enumerate() {
         let path = match (&words.file, program) {
             (Some(file), _) => file.clone(),
-            (None, Some(program)) => in_path(program).map_err(wrong)?,
+            (None, Some(program)) => in_path(program).map_err(|why| wrong(words, why))?,
             (None, None) => {
-                return Err(wrong(
-                    "in which program? Write FILE:FUNCTION, or a COMMAND at the end".to_owned(),
-                ));
+                let why = "in which program? Write FILE:FUNCTION, or a COMMAND at the end";
+                return Err(wrong(words, why.to_owned()));
             }
         };
-        let file = match files.get(&path) {
-            Some(file) => Arc::clone(file),
-            None => {
-                let opened = open(&path).map_err(|error| match error.kind() {
-                    io::ErrorKind::PermissionDenied => Failure::Missing(format!(
-                        "--at '{}': reading {}: {error}",
-                        words.text,
-                        path.display()
-                    )),
-                    _ => wrong(format!("reading {}: {error}", path.display())),
-                })?;
-                Arc::clone(files.entry(path.clone()).or_insert_with(|| Arc::new(opened)))
-            }
-        };
-        let place = place::find(&file, &words.wanted)
-            .map_err(|error| wrong(format!("{} {error}{}", path.display(), script_hint(&file))))?;
+        if let Some((_, numbers)) = files.get_mut(&path) {
+            numbers.push(number);
+        } else {
+            let file = open(&path).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    Failure::Missing(format!("--at '{}': reading {}: {error}", words.text, path.display()))
+                }
+                _ => wrong(words, format!("reading {}: {error}", path.display())),
+            })?;
+            files.insert(path.clone(), (Arc::new(file), vec![number]));
+        }
+        paths.push(path);
+    }
+    let mut places: Vec<Option<Looked>> = vec![None; words.len()];
+    for (file, numbers) in files.values() {
+        let wanted: Vec<Wanted> = numbers.iter().map(|number| words[*number].wanted.clone()).collect();
+        for (number, place) in numbers.iter().zip(place::find_all(file, &wanted)) {
+            places[*number] = Some((Arc::clone(file), place));
+        }
+    }
+    let mut seen = HashSet::new();
+    let mut found: Vec<(PathBuf, RecordedPlace)> = Vec::new();
+    for ((words, path), (file, place)) in words.iter().zip(paths).zip(places.into_iter().flatten()) {
+        let place = place
+            .map_err(|error| wrong(words, format!("{} {error}{}", path.display(), script_hint(&file))))?;
         let status = file.metadata().map_err(|error| Failure::system(path.display(), &error))?;
         if !seen.insert((status.dev(), status.ino(), place.file_offset)) {
             observer.note(&format!(
@@ -224,8 +238,12 @@ pub(super) fn note(places: usize, unit: Option<&str>) -> String {
             }
         }
     };
+    let end = match places {
+        0..MANY => String::new(),
+        _ => format!("; at the end the kernel takes them away one by one, some {} s", (places + 9) / 18),
+    };
     format!(
-        "{why}; {} by uprobes, of all processes that run the file: each pass costs the thread 1 to 20 µs (docs/how-to/recording.md)",
+        "{why}; {} by uprobes, of all processes that run the file: each pass costs the thread 1 to 20 µs (docs/how-to/recording.md){end}",
         counted(places as u64, "place is recorded", "places are recorded")
     )
 }

@@ -123,7 +123,7 @@ impl UserRecorder {
         for (uid, of_rings) in self.live.by_user() {
             all.entry(*uid).or_default().add(*of_rings);
         }
-        let refused = end.refused.iter().map(|refusal| refusal.user);
+        let refused = end.refused.iter().filter_map(|refusal| refusal.user);
         for uid in self.undescribed.users().into_iter().chain(refused) {
             all.entry(uid).or_default().is_uncounted = true;
         }

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one user, or all processes together, can make the thread take of its time.
+
+use super::*;
+use crate::budget::CENSUS_LATE;
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::Mutex;
+use std::sync::mpsc::sync_channel;
+
+const LIAR: u32 = 4_000_000_000;
+const OTHER: u32 = LIAR + 1;
+
+/// A thread's state without the thread, and what it finds.
+fn looker(base: &Path) -> (Looker, Receiver<Found>) {
+    let (found_sender, found) = sync_channel(1 << 20);
+    let out = Outbox { found: found_sender, told: Arc::new(EventFd::new().unwrap()), has_told: false };
+    let sessions = Arc::new(Mutex::new(Some(BTreeMap::new())));
+    let (unseen, wake) = (Arc::new(Mutex::new((0, Vec::new()))), Arc::new(EventFd::new().unwrap()));
+    (Looker::new(base, None, (sessions, unseen), wake, out).unwrap(), found)
+}
+
+impl Looker {
+    /// Adds a directory on this user's account with files of processes that have ended.
+    fn add_ended(&mut self, above: &Path, account: u32, processes: u32) {
+        let uid = nix::unistd::geteuid().as_raw();
+        let path = above.join(UserDirectory::name_of(uid));
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        for number in 0..processes {
+            // No process has such a number.
+            File::create(path.join(format!("x{}-1-1", 4_100_000_000 + number))).unwrap();
+        }
+        let directory = Arc::new(UserDirectory::open(above, uid).unwrap());
+        self.add_served(directory, 0, None, Some(account)).unwrap();
+        let place = self.places.last_mut().unwrap();
+        let mut around = Surroundings {
+            session: None,
+            census: self.census.newest(),
+            times: &mut self.times,
+            shelf: &mut self.shelf,
+            out: &mut self.out,
+        };
+        while place.turn(&mut around) != Turn::Complete {}
+    }
+}
+
+#[test]
+fn a_user_with_many_directories_to_check_has_the_turn_of_one_and_delays_nobody() {
+    const PROCESSES: u32 = 6000;
+    let directories: Vec<_> = (0..9).map(|_| tempfile::tempdir().unwrap()).collect();
+    let base = tempfile::tempdir().unwrap();
+    let (mut looker, found) = looker(base.path());
+    directories[1..].iter().for_each(|above| looker.add_ended(above.path(), LIAR, PROCESSES));
+    looker.add_ended(directories[0].path(), OTHER, 3);
+    let other = looker.places.last().unwrap().id;
+    found.try_iter().for_each(drop);
+    // Processes that were found to have ended, by directory.
+    let mut ended: BTreeMap<PlaceId, u32> = BTreeMap::new();
+    let mut turns = 0;
+    while ended.values().sum::<u32>() < 8 * PROCESSES + 3 {
+        looker.check();
+        turns += 1;
+        let mut now: BTreeMap<PlaceId, u32> = BTreeMap::new();
+        for finding in found.try_iter() {
+            if let Found::Ended(place, _) = finding {
+                *now.entry(place).or_default() += 1;
+            }
+        }
+        let of_liar = now.iter().filter(|(place, _)| **place != other);
+        let begun = of_liar.clone().count();
+        // The second one, if the first one was done just before the turn was over.
+        assert!(begun <= 2, "turn {turns}: {now:?}");
+        if turns == 1 {
+            assert_eq!(
+                now.get(&other),
+                Some(&3),
+                "whoever else is there is checked in the same turn: {now:?}"
+            );
+            let first: u32 = of_liar.map(|(_, ended)| ended).sum();
+            assert!(first < PROCESSES, "a turn of this machine is long enough for more: {now:?}");
+        }
+        now.into_iter().for_each(|(place, count)| *ended.entry(place).or_default() += count);
+    }
+    println!("    {turns} turns: {ended:?}");
+    assert!(ended.values().all(|count| *count == PROCESSES || *count == 3), "each of them once: {ended:?}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_census_that_takes_long_is_told_while_it_goes_on_and_once() {
+    if !nix::unistd::geteuid().is_root() {
+        rtscope_testkit::skip!("it needs root");
+    }
+    let (mut looker, found) = looker(Path::new(SHARED_MEMORY));
+    looker.census = Counter::with(Arc::clone(&looker.wake), |census, _| {
+        let begun = Instant::now();
+        census.take();
+        // As many more processes.
+        std::thread::sleep(CENSUS_LATE * 3);
+        census.begun = Some(begun);
+    })
+    .unwrap();
+    let late = |looker: &mut Looker| {
+        looker.tell_late_census();
+        found
+            .try_iter()
+            .filter(|found| matches!(found, Found::CensusLate(took) if *took > CENSUS_LATE))
+            .count()
+    };
+    let begun = Instant::now();
+    looker.ask_for_census(true);
+    assert!(looker.census.is_busy());
+    while begun.elapsed() < CENSUS_LATE / 2 {
+        assert_eq!(late(&mut looker), 0);
+    }
+    while late(&mut looker) == 0 {
+        assert!(begun.elapsed() < CENSUS_LATE * 30, "it is told");
+    }
+    assert!(looker.census.is_busy(), "before it has ended");
+    while !looker.census.fetch() {
+        assert_eq!(late(&mut looker), 0, "it was told already");
+    }
+    assert_eq!(late(&mut looker), 0, "it was told already");
+    // One that nobody asked about while it went on.
+    let begun = Instant::now();
+    assert!(!looker.census.is_later(begun, false));
+    while !looker.census.fetch() {
+        std::thread::yield_now();
+    }
+    assert_eq!((late(&mut looker), late(&mut looker)), (1, 0));
+}
