@@ -519,6 +519,8 @@ fn sequence_bytes(payload: &[u8], element_bytes: u8) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_testkit::descriptions::{self, DescriptionText};
+    use rtscope_testkit::random::Random;
 
     const TEXT: &str = "motor:setpoint 6\nu64 axis\nf64 target\nenum mode how\nstr note\narray x8 0x4u raw\nseq u16 list\n\0motor:tick 7\n\0mode\n0 idle\n-7 run fast\n\0";
 
@@ -611,9 +613,24 @@ mod tests {
                 if let Ok(all) = parse(&text) {
                     let names = all.events.iter().flat_map(|event| &event.fields).map(|field| &field.name);
                     names.for_each(|name| assert!(identifier(name).is_ok()));
+                    assert_eq!(all.check(), Ok(()));
                 }
             }
         }
+    }
+
+    #[test]
+    fn whatever_is_read_from_a_program_is_believed_when_it_is_read_again() {
+        let all = RequestedEvents::default();
+        let mut read = 0;
+        for seed in 0..2000 {
+            let DescriptionText { text, events, enumerations } = descriptions::provider(&mut Random(seed));
+            if let Ok(found) = Descriptions::parse(&text, events, enumerations, &all) {
+                assert_eq!(found.check(), Ok(()), "{seed}: {found:?}");
+                read += 1;
+            }
+        }
+        assert!(read > 500, "{read}");
     }
 
     #[test]
