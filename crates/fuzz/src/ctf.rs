@@ -57,6 +57,13 @@ impl Visit for Everything {
     fn element(&mut self, _: u64) {}
 }
 
+/// The number of events of a trace of our own writers.
+pub(crate) fn events_of_ours(dir: &Path) -> u64 {
+    let set = TraceSet::open(dir).unwrap();
+    let counts = count(&set, &Selection::default(), &|_| ());
+    counts.streams.iter().map(|stream| stream.total()).sum()
+}
+
 /// Reads a trace in every way; returns the number of events.
 fn read(dir: &Path) -> Result<u64, String> {
     let set = TraceSet::open(dir).map_err(|error| error.to_string())?;

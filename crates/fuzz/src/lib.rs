@@ -8,8 +8,10 @@
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has failed")]
 
 mod arm;
+mod channels;
 mod ctf;
 mod hardware;
+mod perf;
 mod programs;
 mod pt;
 mod seeds;
@@ -44,7 +46,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 24] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -130,6 +132,13 @@ pub const TARGETS: [Target; 22] = [
         parse: hardware::stp,
     },
     Target {
+        name: "channels",
+        content: "a recording's notes about channels, and what came out of them (STP 2)",
+        bytes_max: 8 * KIB,
+        memory: (400, 16 * MIB),
+        parse: channels::decode,
+    },
+    Target {
         name: "stp-1",
         content: "a stream of STP 1",
         bytes_max: 4 * KIB,
@@ -156,6 +165,13 @@ pub const TARGETS: [Target; 22] = [
         bytes_max: 4 * KIB,
         memory: (400, MIB),
         parse: hardware::syst,
+    },
+    Target {
+        name: "perf",
+        content: "a perf.data with AUX data and branch stacks",
+        bytes_max: 8 * KIB,
+        memory: (400, 16 * MIB),
+        parse: perf::decode,
     },
     Target {
         name: "coresight",

@@ -21,6 +21,8 @@ use std::os::unix::fs::OpenOptionsExt;
 /// Whatever is accepted becomes a trace that our reader reads.
 pub fn provider(data: &[u8]) -> Option<()> {
     let info = bytes::provider(data, PROCESS, &RequestedEvents::default()).ok()?;
+    // What is read from a program is believed when it is read again from a file of ours.
+    assert_eq!(info.check(), Ok(()));
     let class = |event: &EventDescription| {
         let mut labels = BTreeMap::new();
         for field in &event.fields {

@@ -32,13 +32,20 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "page" => vec![page()],
         "provider" => (0..12).map(provider).collect(),
         "ring" => (0..3).map(ring).collect(),
-        "session" => vec![session(&["+motor:*", "-*:end"]), session(&["+*"])],
+        "session" => vec![
+            session(&["+motor:*", "-*:end"]),
+            session(&["+*"]),
+            session(&[DEVICE, ">/*"]),
+            session(&[OUTSIDE]),
+        ],
         "trigger" => vec![trigger()],
         "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],
+        "channels" => crate::channels::seeds(),
         "coresight" => crate::arm::frame_seeds(),
         "etm4" => crate::arm::etm4_seeds(),
         "ptm" => crate::arm::ptm_seeds(),
         "etm3" => crate::arm::etm3_seeds(),
+        "perf" => crate::perf::seeds(),
         "journal" => vec![JOURNAL.as_bytes().to_vec()],
         "stack" => crate::stack::seeds(),
         "pt" | "pt-flow" => crate::pt::seeds(target),
@@ -149,6 +156,11 @@ fn ring(number: u64) -> Vec<u8> {
     bytes.push(16);
     [bytes, records].concat()
 }
+
+/// As `ChannelDevice` writes it.
+const DEVICE: &str = "@/256 0 24 104 4096 /dev/stm0 user";
+/// The last port is behind the channel.
+const OUTSIDE: &str = "@/256 0 24 256 4096 /dev/stm0 user";
 
 fn session(patterns: &[&str]) -> Vec<u8> {
     let patterns: String = patterns.iter().flat_map(|pattern| [*pattern, "\0"]).collect();

@@ -205,7 +205,9 @@ fn own_number(pid: u32) -> Option<u32> {
 
 /// The numbers of a process, in this namespace and in each nested one: "NSpid:\t1234\t5" (proc_pid_status(5)). A thread has none.
 fn numbers(pid: u32) -> Option<Vec<u32>> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // Its name need not be text.
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     if process.trim().parse() != Ok(pid) {
         return None;

@@ -24,6 +24,11 @@ pub(crate) const PROGRAM_BYTES_MAX: usize = 4 << 20;
 const EVENT_BYTES: usize = 256;
 const FIELD_BYTES: usize = 64;
 const LABEL_BYTES: usize = 32;
+const UNKNOWN_TYPE: Defect = "a field's type is not known";
+const MANY_FIELDS: Defect = "it has more than 16 fields";
+const MANY_LABELS: Defect = "an enumeration has more than 4096 labels";
+const NO_LABELS: Defect = "an enumeration has no labels";
+const NO_LABEL: Defect = "a label has no name that can be shown";
 const NOT_DESCRIBED: Defect = "a field is of an enumeration that it does not have";
 pub(crate) const TOO_LARGE: Defect = "the descriptions of its requested events take more than 4 MiB in a trace; request fewer of its events (-u PROVIDER:EVENT)";
 
@@ -183,6 +188,35 @@ impl Descriptions {
         Ok(descriptions)
     }
 
+    /// Whether [`Descriptions::parse`] can have made them: of descriptions that were in a file since, which anybody may have changed.
+    ///
+    /// # Errors
+    /// What it never makes.
+    pub fn check(&self) -> Result<(), Defect> {
+        if !self.enumerations.windows(2).all(|two| two[0].name < two[1].name) {
+            return Err("its enumerations are not in order");
+        }
+        if !self.events.windows(2).all(|two| two[0].index < two[1].index) {
+            return Err("its events are not in order");
+        }
+        let undescribed = self.undescribed.iter().map(|event| event.index);
+        let mut indexes = self.events.iter().map(|event| event.index).chain(undescribed);
+        if indexes.any(|index| index >= self.declared) {
+            return Err("an event has a number that its provider does not have");
+        }
+        self.enumerations.iter().try_for_each(Enumeration::check)?;
+        self.events.iter().try_for_each(|event| event.check(self))?;
+        for event in &self.undescribed {
+            if !event.name.is_empty() {
+                event_name(&event.name)?;
+            }
+            if !is_label(&event.why) {
+                return Err("what is wrong with an event cannot be shown");
+            }
+        }
+        if self.bytes() > PROGRAM_BYTES_MAX { Err(TOO_LARGE) } else { Ok(()) }
+    }
+
     fn drop_events_without_enumerations(&mut self, found: &HashMap<String, Result<Enumeration, Defect>>) {
         let why = |event: &EventDescription| {
             event.enumerations().find_map(|name| found.get(name)?.as_ref().err().copied())
@@ -241,6 +275,14 @@ impl EventDescription {
         })
     }
 
+    fn check(&self, all: &Descriptions) -> Result<(), Defect> {
+        event_name(&self.name)?;
+        if self.fields.len() > FIELDS_MAX {
+            return Err(MANY_FIELDS);
+        }
+        self.fields.iter().try_for_each(|field| field.check(all))
+    }
+
     /// Without its enumerations. A sequence has its name three times.
     fn bytes(&self) -> usize {
         let fields = self.fields.iter().map(|field| FIELD_BYTES + 3 * field.name.len());
@@ -248,7 +290,44 @@ impl EventDescription {
     }
 }
 
+impl Field {
+    fn check(&self, all: &Descriptions) -> Result<(), Defect> {
+        identifier(&self.name)?;
+        let is_known = match &self.kind {
+            FieldType::Bool | FieldType::Text => true,
+            FieldType::Enumeration(name) => return all.enumeration(name).map(drop).ok_or(NOT_DESCRIBED),
+            FieldType::Integer(integer) | FieldType::Sequence(integer) => integer.is_possible(),
+            FieldType::Float(bytes) | FieldType::FloatSequence(bytes) => matches!(bytes, 4 | 8),
+            FieldType::Array(integer, count) => {
+                integer.is_possible() && elements_in_record(*count, integer.bytes).is_ok()
+            }
+            FieldType::FloatArray(bytes, count) => {
+                matches!(bytes, 4 | 8) && elements_in_record(*count, *bytes).is_ok()
+            }
+        };
+        if is_known { Ok(()) } else { Err(UNKNOWN_TYPE) }
+    }
+}
+
+impl Integer {
+    fn is_possible(self) -> bool {
+        matches!(self.bytes, 1 | 2 | 4 | 8) && !(self.signed && self.hex)
+    }
+}
+
 impl Enumeration {
+    fn check(&self) -> Result<(), Defect> {
+        identifier(&self.name)?;
+        if self.labels.is_empty() {
+            return Err(NO_LABELS);
+        }
+        if self.labels.len() > LABELS_MAX {
+            return Err(MANY_LABELS);
+        }
+        let is_shown = |(_, label): &(i32, String)| !label.is_empty() && is_label(label);
+        if self.labels.iter().all(is_shown) { Ok(()) } else { Err(NO_LABEL) }
+    }
+
     /// Takes in another one of the same name, of another source of the program: which of them an event means is not known, so a value
     /// that has a label in each has both.
     fn add(&mut self, other: Enumeration) {
@@ -292,7 +371,7 @@ fn event_of(text: &str, index: u32) -> Result<EventDescription, Defect> {
     let mut fields = Vec::new();
     for line in lines {
         if fields.len() == FIELDS_MAX {
-            return Err("it has more than 16 fields");
+            return Err(MANY_FIELDS);
         }
         fields.push(field(line)?);
     }
@@ -324,14 +403,17 @@ fn field(line: &str) -> Result<Field, Defect> {
             FieldType::Array(element, elements(count, element.bytes)?)
         }
         [word] => FieldType::Integer(integer(word)?),
-        _ => return Err("a field's type is not known"),
+        _ => return Err(UNKNOWN_TYPE),
     };
     Ok(Field { name: identifier(name)?.to_string(), kind })
 }
 
 /// The number of an array's elements, each of this many bytes.
 fn elements(count: &[&str], bytes: u8) -> Result<u32, Defect> {
-    let count = count_in_c(&count.join(" "))?;
+    elements_in_record(count_in_c(&count.join(" "))?, bytes)
+}
+
+fn elements_in_record(count: u32, bytes: u8) -> Result<u32, Defect> {
     let is_possible =
         count > 0 && u64::from(count) * u64::from(bytes) <= u64::from(abi::RTU_RECORD_BYTES_MAX);
     is_possible.then_some(count).ok_or("an array is empty, or larger than a record can be")
@@ -356,17 +438,17 @@ fn count_in_c(text: &str) -> Result<u32, Defect> {
 }
 
 fn integer(word: &str) -> Result<Integer, Defect> {
-    let (kind, bits) = word.split_at_checked(1).ok_or("a field's type is not known")?;
+    let (kind, bits) = word.split_at_checked(1).ok_or(UNKNOWN_TYPE)?;
     let bytes = match bits {
         "8" => 1,
         "16" => 2,
         "32" => 4,
         "64" => 8,
-        _ => return Err("a field's type is not known"),
+        _ => return Err(UNKNOWN_TYPE),
     };
     match kind {
         "u" | "s" | "x" => Ok(Integer { bytes, signed: kind == "s", hex: kind == "x" }),
-        _ => Err("a field's type is not known"),
+        _ => Err(UNKNOWN_TYPE),
     }
 }
 
@@ -378,11 +460,11 @@ fn enumeration(part: &[u8]) -> Result<Enumeration, Defect> {
     for line in lines {
         let (value, label) = line.split_once(' ').ok_or("a label has no value")?;
         let value = value.parse().map_err(|_| "a label's value has more than 32 bits")?;
-        if label.len() > LABEL_BYTES_MAX || label.contains(char::is_control) {
-            return Err("a label has no name that can be shown");
+        if !is_label(label) {
+            return Err(NO_LABEL);
         }
         if labels.len() == LABELS_MAX {
-            return Err("an enumeration has more than 4096 labels");
+            return Err(MANY_LABELS);
         }
         // A value whose label is empty is shown as the others that have none.
         if !label.is_empty() {
@@ -390,9 +472,13 @@ fn enumeration(part: &[u8]) -> Result<Enumeration, Defect> {
         }
     }
     if labels.is_empty() {
-        return Err("an enumeration has no labels");
+        return Err(NO_LABELS);
     }
     Ok(Enumeration { name, labels })
+}
+
+fn is_label(text: &str) -> bool {
+    text.len() <= LABEL_BYTES_MAX && !text.contains(char::is_control)
 }
 
 fn identifier(name: &str) -> Result<&str, Defect> {
@@ -433,6 +519,8 @@ fn sequence_bytes(payload: &[u8], element_bytes: u8) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rtscope_testkit::descriptions::{self, DescriptionText};
+    use rtscope_testkit::random::Random;
 
     const TEXT: &str = "motor:setpoint 6\nu64 axis\nf64 target\nenum mode how\nstr note\narray x8 0x4u raw\nseq u16 list\n\0motor:tick 7\n\0mode\n0 idle\n-7 run fast\n\0";
 
@@ -525,9 +613,24 @@ mod tests {
                 if let Ok(all) = parse(&text) {
                     let names = all.events.iter().flat_map(|event| &event.fields).map(|field| &field.name);
                     names.for_each(|name| assert!(identifier(name).is_ok()));
+                    assert_eq!(all.check(), Ok(()));
                 }
             }
         }
+    }
+
+    #[test]
+    fn whatever_is_read_from_a_program_is_believed_when_it_is_read_again() {
+        let all = RequestedEvents::default();
+        let mut read = 0;
+        for seed in 0..2000 {
+            let DescriptionText { text, events, enumerations } = descriptions::provider(&mut Random(seed));
+            if let Ok(found) = Descriptions::parse(&text, events, enumerations, &all) {
+                assert_eq!(found.check(), Ok(()), "{seed}: {found:?}");
+                read += 1;
+            }
+        }
+        assert!(read > 500, "{read}");
     }
 
     #[test]

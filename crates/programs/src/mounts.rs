@@ -108,9 +108,11 @@ fn mount_of(file: BorrowedFd<'_>) -> Result<u64, String> {
     id.ok_or_else(|| format!("{path} does not say the mount"))
 }
 
-/// The line of a mount in a list; `None`: it is not there, or there is no list.
+/// The line of a mount in a list; `None`: it is not there, or there is no list. Names are any bytes: what is not text ends no list.
 fn line_of(list: impl BufRead, id: u64) -> Option<String> {
-    list.lines().map_while(Result::ok).find(|line| Mount::parse(line).is_some_and(|(number, _)| number == id))
+    let lines = list.split(b'\n').map_while(Result::ok);
+    let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    lines.find(|line| Mount::parse(line).is_some_and(|(number, _)| number == id))
 }
 
 /// Judges what something is on that a process has shown to us. `judge`: and whether root or this user made its namespace.
@@ -292,6 +294,22 @@ mod tests {
             assert_eq!(may(id, is_trusted, own), wanted, "{id} {is_trusted} {own}");
         }
         assert_eq!(line_of(list.as_bytes(), 99), None, "taken out of the list");
+    }
+
+    /// Any user can mount in his directory, by FUSE or in a namespace of his own, and name the directory as he likes.
+    // NEEDS: host
+    #[test]
+    fn root_a_mount_whose_name_is_not_text_hides_no_others() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: mounts::tests::root_a_mount_whose_name_is_not_text_hides_no_others: needs root");
+            return;
+        }
+        let named = "bad=$(printf 'a\\377'); mkdir $bad; mount -t tmpfs none $bad; ";
+        assert_eq!(shm_after(&format!("{named}mount -t tmpfs none /dev/shm; exec sleep 60")), Ok(true));
+        let list = b"22 1 254:0 / / rw - ext4 /dev/vda rw\n30 22 0:40 / /home/\xff rw - fuse.sshfs a rw\n\
+                     31 22 0:41 / /mnt rw - tmpfs b rw\n";
+        let kind = |id| line_of(&list[..], id).map(|line| mount(&line).kind.to_owned());
+        assert_eq!((kind(30), kind(31), kind(32)), (Some("fuse.sshfs".into()), Some("tmpfs".into()), None));
     }
 
     #[test]

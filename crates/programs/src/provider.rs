@@ -3,7 +3,7 @@
 
 use crate::budget::{Account, Cause, Charge};
 use crate::channels::Channels;
-use crate::description::Descriptions;
+use crate::description::{Defect, Descriptions};
 use crate::directory::{FileKind, FileName, OpenFile};
 use crate::look::Offsets;
 use crate::memory::{CUT, Mapping};
@@ -51,6 +51,25 @@ impl ProviderInfo {
         } else {
             format!("build-id:{}", self.build_id)
         }
+    }
+
+    /// Whether a program's file can have said this: of what was in a file of ours since, which anybody may have changed.
+    ///
+    /// # Errors
+    /// What no program's file says.
+    pub fn check(&self) -> Result<(), Defect> {
+        if u64::from(self.first_id) + u64::from(self.descriptions.declared) > u64::from(abi::RTU_EVENTS_MAX) {
+            return Err("its numbers make no sense");
+        }
+        // A byte that is not text became a character of three.
+        let is_shown = |text: &str, bytes: usize| text.len() <= 3 * bytes && !text.contains(char::is_control);
+        if !is_shown(&self.comm, 16) || !is_shown(&self.object, 256) {
+            return Err("its name cannot be shown");
+        }
+        if self.build_id.len() > 40 || !self.build_id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err("its build id is not one");
+        }
+        self.descriptions.check()
     }
 
     /// Whether any of its events was requested.

@@ -37,6 +37,8 @@ pub mod schema;
 pub mod shield;
 pub mod stat;
 mod stop;
+#[cfg(test)]
+mod test_processes;
 pub mod top;
 pub mod traces;
 pub mod units;

@@ -75,6 +75,22 @@ fn root_a_few_tracepoints_are_listed_with_their_fields() {
     assert!(matches!(call.matches("(eBPF)").count(), 0 | 2), "{call}");
 }
 
+/// Any user can mount in his directory (fusermount), and name it as he likes: then nobody found the kernel's events.
+// NEEDS: host
+#[test]
+fn root_a_mount_whose_name_is_not_text_hides_no_tracepoints() {
+    if available().is_none() {
+        return;
+    }
+    let steps = r#"bad=$1/$(printf 'a\377'); mkdir "$bad"; mount -t tmpfs none "$bad"; exec "$0" list -k sched:sched_switch"#;
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = crate::command::rtscope().get_program().to_owned();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-ec", steps]).arg(program).arg(directory.path()).stdin(Stdio::null());
+    let listed = text(&command.output().expect("util-linux has it"));
+    assert!(listed.starts_with("sched:sched_switch  ("), "{listed}");
+}
+
 // NEEDS: host
 #[test]
 fn root_the_list_as_json_has_the_fields() {

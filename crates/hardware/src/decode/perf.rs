@@ -57,7 +57,8 @@ impl Found {
             RecordBody::AuxtraceInfo(info) => self.info = Some(info.clone()),
             RecordBody::Auxtrace(segment) => self.segments.push(*segment),
             RecordBody::Aux { offset, size, flags } => {
-                self.written += size;
+                // Any number, which nothing of it has to be there for.
+                self.written = self.written.saturating_add(*size);
                 if let Some(cpu) = cpu.filter(|_| flags.is_truncated() && !flags.is_overwrite()) {
                     self.cuts.entry(cpu).or_default().insert(offset.saturating_add(*size));
                 }

@@ -47,7 +47,8 @@ impl Tracefs {
     /// # Errors
     /// [`TracefsError::NotMounted`] and [`TracefsError::NotInKernel`].
     pub fn find() -> Result<Tracefs, TracefsError> {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        // Any user can mount in his directory, whose name need not be text.
+        let mounts = read_file(Path::new("/proc/self/mounts")).unwrap_or_default();
         match mounted(&mounts) {
             Some(root) => Ok(Tracefs { root }),
             None => {

@@ -15,7 +15,7 @@ use rtscope_programs::RingInfo;
 use rtscope_programs::collector::Snapshot;
 use rtscope_programs::records::{Layout, Sync};
 use rtscope_store::user::{UserEnd, UserFilter, write_snapshot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::offset_of;
 use std::path::Path;
 
@@ -48,8 +48,13 @@ pub(super) struct ChannelLosses {
 }
 
 impl ChannelLosses {
+    /// Without those that their threads have counted.
+    fn unreadable(&self) -> u64 {
+        self.missing + self.unfinished + self.damaged + self.cut + self.unknown
+    }
+
     fn messages(&self) -> u64 {
-        self.missing + self.unfinished + self.damaged + self.cut + self.unknown + self.unwritten
+        self.unreadable().saturating_add(self.unwritten)
     }
 
     fn sentences(&self) -> Vec<String> {
@@ -75,6 +80,9 @@ impl ChannelLosses {
     }
 }
 
+/// Threads whose events become a trace: each takes a mapping. A program can claim to have any number of threads, and takes no other's place.
+const THREADS_MAX: usize = 50_000;
+
 /// Whose a channel is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Thread {
@@ -82,6 +90,12 @@ struct Thread {
     birth_ns: u64,
     tid: u32,
     number: u32,
+}
+
+impl Thread {
+    fn process(&self) -> (u32, u64) {
+        (self.pid, self.birth_ns)
+    }
 }
 
 /// What a thread has said last of itself.
@@ -218,7 +232,8 @@ impl ChannelEvents {
         let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
         known.comm = String::from_utf8_lossy(&comm[..end]).replace(char::is_control, "?");
         known.clock = half(offset_of!(abi::rtu_who, clock));
-        self.losses.unwritten += lost.saturating_sub(known.lost);
+        // Any number, by anybody.
+        self.losses.unwritten = self.losses.unwritten.saturating_add(lost.saturating_sub(known.lost));
         known.lost = known.lost.max(lost);
         self.channels.entry(place).or_default().say(word(0) >> 16 & 0x7f, Who { thread, sync, lost });
     }
@@ -313,18 +328,30 @@ impl Image {
     }
 }
 
-/// What threads wrote, as rings. Second: events of processes that the recording does not know.
-fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, u64) {
+/// What threads wrote, as rings; and how many events of which kind are not in them.
+fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, LeftOut) {
     let mut snapshot = Snapshot { providers: notes.providers.clone(), ..Snapshot::default() };
-    let mut strangers = 0;
+    let mut left_out = LeftOut::default();
+    let users = notes.providers.iter().rev().map(|one| ((one.pid, one.birth_ns), one.uid));
+    let users: HashMap<(u32, u64), u32> = users.collect();
+    let mut processes: HashMap<(u32, u64), usize> = HashMap::new();
+    for thread in events.threads.keys().filter(|thread| users.contains_key(&thread.process())) {
+        *processes.entry(thread.process()).or_default() += 1;
+    }
+    let share = share(processes.into_values().collect(), THREADS_MAX);
+    let mut taken: HashMap<(u32, u64), usize> = HashMap::new();
     for (thread, known) in &mut events.threads {
-        let of_thread = |provider: &&rtscope_programs::ProviderInfo| {
-            (provider.pid, provider.birth_ns) == (thread.pid, thread.birth_ns)
-        };
-        let Some(provider) = notes.providers.iter().find(of_thread) else {
-            strangers += known.events.len() as u64;
+        let found = known.events.len() as u64;
+        let Some(uid) = users.get(&thread.process()) else {
+            left_out.of_strangers += found;
             continue;
         };
+        let taken = taken.entry(thread.process()).or_default();
+        *taken += 1;
+        if *taken > share {
+            left_out.of_too_many += found;
+            continue;
+        }
         // A handler's event comes before that of what it has interrupted, though its time is later.
         known.events.sort_by_key(|event| event.counter);
         let mut images = vec![Image::default()];
@@ -339,7 +366,7 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, u64) 
                 pid: thread.pid,
                 host_pid: None,
                 birth_ns: thread.birth_ns,
-                uid: provider.uid,
+                uid: *uid,
                 tid: thread.tid,
                 number: thread.number,
                 comm: known.comm.clone(),
@@ -353,7 +380,30 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, u64) 
             (info, vec![(0, image.bytes)])
         }));
     }
-    (snapshot, strangers)
+    (snapshot, left_out)
+}
+
+/// Events that no ring has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LeftOut {
+    /// Of processes that the recording does not know.
+    of_strangers: u64,
+    /// Of threads beyond a process's share.
+    of_too_many: u64,
+}
+
+/// How many each can have of `total`, where those who want fewer leave the rest to the others.
+fn share(mut wanted: Vec<usize>, total: usize) -> usize {
+    wanted.sort_unstable();
+    let (mut left, mut others) = (total, wanted.len());
+    for one in wanted {
+        let share = left / others;
+        if one > share {
+            return share;
+        }
+        (left, others) = (left - one, others - 1);
+    }
+    total
 }
 
 /// Writes the trace. Also gives what is to be said.
@@ -365,25 +415,27 @@ pub(super) fn write(
     events.finish();
     let (losses, threads) = (events.losses, events.threads.len());
     let found: u64 = events.threads.values().map(|thread| thread.events.len() as u64).sum();
-    let (snapshot, strangers) = snapshot(events, notes);
+    let (snapshot, LeftOut { of_strangers, of_too_many }) = snapshot(events, notes);
     let ended_ns = if notes.ended_ns > 0 { notes.ended_ns } else { u64::MAX };
     // Processes that another recording has followed, too, have events of its time in the same stream.
     let begin_ns = notes.session.started_ns.saturating_sub(AROUND_NS);
     let window = (MonotonicNs(begin_ns), MonotonicNs(ended_ns.saturating_add(AROUND_NS)));
-    let end = UserEnd {
-        ended_ns,
-        unreadable: losses.messages() - losses.unwritten,
-        lost: losses.unwritten,
-        ..UserEnd::default()
-    };
+    let end =
+        UserEnd { ended_ns, unreadable: losses.unreadable(), lost: losses.unwritten, ..UserEnd::default() };
     let filter = UserFilter::default();
     let summary = write_snapshot(&notes.session, &snapshot, &notes.clock, window, &end, (target, &filter))?;
     let mut said = losses.sentences();
-    if strangers > 0 {
-        let events = counted(strangers, "event is", "events are");
+    if of_strangers > 0 {
+        let events = counted(of_strangers, "event is", "events are");
         said.push(format!("{events} left out, of programs that this recording has not met"));
     }
-    let rest = found - strangers.min(found);
+    if of_too_many > 0 {
+        let events = counted(of_too_many, "event is", "events are");
+        said.push(format!(
+            "{events} left out, of programs with so many threads that there is no room for all of them"
+        ));
+    }
+    let rest = found - of_strangers - of_too_many;
     if summary.events < rest {
         let events = counted(rest - summary.events, "event is", "events are");
         said.push(format!("{events} left out: from before or after the recording, or not described by it"));
@@ -393,7 +445,7 @@ pub(super) fn write(
         path: target.display().to_string(),
         events: summary.events,
         streams: threads as u64,
-        losses: losses.messages(),
+        losses: losses.messages().saturating_add(of_too_many),
         untimed: 0,
         moved: summary.moved,
         moved_ns: 0,
@@ -404,126 +456,4 @@ pub(super) fn write(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rtscope_hardware::stp::{Decoder, Encoder};
-
-    /// A thread that says who it is, and what it wrote.
-    fn who(tid: u64, number: u64, time: u64, lost: u64) -> Vec<u64> {
-        let word = u64::from(abi::RTU_ID_WHO) | number << 16 | 9 << 24 | time << abi::RTU_TIME_SHIFT;
-        let comm = u64::from_le_bytes(*b"motor\0\0\0");
-        let version = u64::from(abi::RTU_CHANNEL_VERSION) << 32;
-        vec![word, time, lost, 1 | 1 << 32, 77, 5 | tid << 32, version, comm, 0]
-    }
-
-    fn event(id: u64, number: u64, time: u64, payload: &[u64]) -> Vec<u64> {
-        let word = id | number << 16 | (1 + payload.len() as u64) << 24 | time << abi::RTU_TIME_SHIFT;
-        [&[word], payload].concat()
-    }
-
-    fn send(encoder: &mut Encoder, words: &[u64]) {
-        encoder.marked(Width::D64, words[0], Some(1));
-        words[1..].iter().for_each(|word| {
-            encoder.data(Width::D64, *word, None);
-        });
-        encoder.flag(None);
-    }
-
-    fn read(bytes: &[u8]) -> ChannelEvents {
-        let mut events = ChannelEvents::default();
-        let mut decoder = Decoder::new();
-        decoder.push(bytes, &mut events);
-        decoder.finish(&mut events);
-        events.finish();
-        events
-    }
-
-    /// Times, ids and payloads of a thread.
-    fn of(events: &ChannelEvents, tid: u32) -> Vec<(u64, u32, Vec<u64>)> {
-        let thread = events.threads.iter().find(|(thread, _)| thread.tid == tid).expect("it wrote");
-        thread.1.events.iter().map(|event| (event.counter, event.id, event.payload.clone())).collect()
-    }
-
-    #[test]
-    fn a_message_within_another_is_a_handlers() {
-        let mut encoder = Encoder::new();
-        encoder.sync().master(16).channel(3);
-        send(&mut encoder, &who(9, 0, 5 << 30, 0));
-        let (outer, inner) = (event(1, 1, (5 << 30) + 10, &[7, 8]), event(2, 2, (5 << 30) + 20, &[9]));
-        encoder.marked(Width::D64, outer[0], Some(1)).data(Width::D64, outer[1], None);
-        send(&mut encoder, &inner);
-        encoder.data(Width::D64, outer[2], None).flag(None);
-        let events = read(&encoder.finish());
-        let start = 5_u64 << 30;
-        assert_eq!(of(&events, 9), [(start + 20, 2, vec![9]), (start + 10, 1, vec![7, 8])]);
-        assert_eq!(events.losses, ChannelLosses::default());
-        assert_eq!(events.threads.values().next().map(|thread| thread.comm.as_str()), Some("motor"));
-    }
-
-    #[test]
-    fn what_is_missing_is_counted_by_cause_and_spoils_nothing_else() {
-        let mut encoder = Encoder::new();
-        encoder.sync().master(16).channel(3);
-        // The rest of a message, then one of whom nobody knows.
-        encoder.data(Width::D64, 4, None).flag(None);
-        send(&mut encoder, &event(1, 4, 100, &[1]));
-        send(&mut encoder, &who(9, 5, 100, 2));
-        // Number 6 never came; 7 has a word too many, 8 has no end.
-        send(&mut encoder, &event(1, 7, 101, &[1])[..]);
-        let short = event(1, 8, 102, &[1, 2]);
-        send(&mut encoder, &short[..2]);
-        let unfinished = event(1, 9, 103, &[1]);
-        encoder.marked(Width::D64, unfinished[0], Some(1));
-        send(&mut encoder, &event(2, 10, 104, &[5]));
-        let events = read(&encoder.finish());
-        assert_eq!(of(&events, 9), [(101, 1, vec![1]), (104, 2, vec![5])]);
-        let expected = ChannelLosses {
-            missing: 1,
-            unfinished: 1,
-            damaged: 1,
-            unknown: 1,
-            unwritten: 2,
-            stray_words: 1,
-            ..ChannelLosses::default()
-        };
-        assert_eq!(events.losses, expected);
-        assert_eq!(events.losses.sentences().len(), 6);
-    }
-
-    #[test]
-    fn a_message_that_a_handler_has_overtaken_is_not_missing() {
-        let mut encoder = Encoder::new();
-        encoder.sync().master(16).channel(3);
-        send(&mut encoder, &who(9, 0, 100, 0));
-        // The handler has said anew who it is, later than the time of the event that it has overtaken.
-        send(&mut encoder, &who(9, 2, 102, 0));
-        for (number, time) in [(3, 103), (1, 101), (4, 104), (6, 106)] {
-            send(&mut encoder, &event(1, number, time, &[]));
-        }
-        let events = read(&encoder.finish());
-        let times: Vec<u64> = of(&events, 9).iter().map(|(time, ..)| *time).collect();
-        assert_eq!(times, [103, 101, 104, 106]);
-        assert_eq!(events.losses, ChannelLosses { missing: 1, ..ChannelLosses::default() });
-    }
-
-    #[test]
-    fn channels_are_told_apart_and_a_channel_may_have_another_thread_later() {
-        let mut encoder = Encoder::new();
-        encoder.sync().master(16);
-        for (channel, tid) in [(3, 9), (4, 10)] {
-            encoder.channel(channel);
-            send(&mut encoder, &who(tid, 0, 100, 0));
-        }
-        for (channel, number) in [(3, 1), (4, 1), (3, 2)] {
-            encoder.channel(channel);
-            send(&mut encoder, &event(number, number, 100 + number, &[]));
-        }
-        encoder.channel(3);
-        send(&mut encoder, &who(11, 0, 200, 0));
-        send(&mut encoder, &event(1, 1, 201, &[]));
-        let events = read(&encoder.finish());
-        assert_eq!(of(&events, 9), [(101, 1, vec![]), (102, 2, vec![])]);
-        assert_eq!((of(&events, 10), of(&events, 11)), (vec![(101, 1, vec![])], vec![(201, 1, vec![])]));
-        assert_eq!(events.losses, ChannelLosses::default());
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 //! The file is beside the traces, `channels.json` in the directory of the recording.
 
 use crate::Failure;
+use rtscope_ctf::Links;
 use rtscope_programs::channels::ChannelDevice;
 use rtscope_programs::clock::Pair;
 use rtscope_programs::collector::{Looks, Records, Sink};
@@ -12,7 +13,7 @@ use rtscope_programs::{ProviderInfo, RingInfo};
 use rtscope_store::user::{UserRecorder, UserSession};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// The file's name.
@@ -24,6 +25,9 @@ const BYTES_MAX: u64 = 256 << 20;
 const PROVIDERS_MAX: usize = 16384;
 /// Pairs of the clock that are kept: half of them go when there are more.
 const PAIRS_MAX: usize = 4096;
+
+/// Of a clock, and of a counter: both begin with the machine. Times are calculated with products of two.
+const READING_MAX: u64 = u64::MAX / 2;
 
 /// What is noted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,7 +53,7 @@ pub(crate) struct ChannelNotes {
 }
 
 impl ChannelNotes {
-    pub(super) fn new(directory: &Path, session: &UserSession, device: &ChannelDevice) -> ChannelNotes {
+    pub(crate) fn new(directory: &Path, session: &UserSession, device: &ChannelDevice) -> ChannelNotes {
         ChannelNotes {
             schema: SCHEMA.to_string(),
             session: session.clone(),
@@ -92,23 +96,41 @@ impl ChannelNotes {
         fs::rename(new, &self.path)
     }
 
-    /// Reads it from the directory of a recording.
+    /// Reads it from the directory of a recording, which may have come from anybody.
     ///
     /// # Errors
     /// When there is none, or it is none.
     pub(crate) fn read(directory: &Path) -> Result<ChannelNotes, Failure> {
         let path = directory.join(FILE);
         let failed = |error: io::Error| Failure::system(format!("reading {}", path.display()), &error);
-        let bytes = fs::metadata(&path).map_err(failed)?.len();
         let damaged = |why: String| Failure::Damaged(format!("{}: {why}", path.display()));
-        if bytes > BYTES_MAX {
+        let opened = rtscope_ctf::open_regular(&path, Links::Follow).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => damaged(error.to_string()),
+            _ => failed(error),
+        })?;
+        if opened.metadata().map_err(failed)?.len() > BYTES_MAX {
             return Err(damaged("it is too large".to_string()));
         }
-        let text = fs::read(&path).map_err(failed)?;
-        let notes: ChannelNotes =
-            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        let mut text = Vec::new();
+        opened.take(BYTES_MAX).read_to_end(&mut text).map_err(failed)?;
+        ChannelNotes::parse(&text).map_err(damaged)
+    }
+
+    /// What it says, if a recorder can have written it.
+    fn parse(text: &[u8]) -> Result<ChannelNotes, String> {
+        let notes: ChannelNotes = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if notes.schema != SCHEMA {
-            return Err(damaged(format!("its format is {}; this rtscope reads {SCHEMA}", notes.schema)));
+            return Err(format!("its format is {}; this rtscope reads {SCHEMA}", notes.schema));
+        }
+        if notes.providers.len() > PROVIDERS_MAX || notes.clock.len() > PAIRS_MAX {
+            return Err("it has more than a recorder writes".to_string());
+        }
+        let is_reading = |pair: &Pair| pair.counter.max(pair.monotonic_ns) <= READING_MAX;
+        if !notes.clock.iter().all(is_reading) {
+            return Err("it has times that no clock shows".to_string());
+        }
+        for provider in &notes.providers {
+            provider.check().map_err(|why| format!("a program in it: {why}"))?;
         }
         Ok(notes)
     }
@@ -170,5 +192,115 @@ impl Sink for NotingRecorder {
 
     fn merge(&mut self, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
         self.recorder.merge(rings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_programs::channels::Ports;
+    use rtscope_programs::description::{Descriptions, Enumeration, EventDescription, Field, FieldType};
+    use serde_json::{Value, json};
+    use std::os::unix::fs::symlink;
+    use std::sync::Arc;
+
+    /// Notes of a recording of one program, as a recorder writes them.
+    fn written(directory: &Path) -> Value {
+        let session =
+            UserSession::of_this_machine("1", vec!["tid".to_string()]).expect("it has a name and clocks");
+        let device = ChannelDevice {
+            name: "stm0".into(),
+            policy: "user".into(),
+            ports: Ports::CORESIGHT,
+            map_bytes: 4096,
+        };
+        let mut notes = ChannelNotes::new(directory, &session, &device);
+        let enumeration = Enumeration { name: "mode".into(), labels: vec![(0, "idle".into())] };
+        let field = Field { name: "how".into(), kind: FieldType::Enumeration("mode".into()) };
+        let event = EventDescription { index: 0, name: "motor:tick".into(), level: 6, fields: vec![field] };
+        let descriptions = Descriptions {
+            events: vec![event],
+            enumerations: vec![enumeration],
+            declared: 1,
+            ..Descriptions::default()
+        };
+        notes
+            .providers
+            .push(ProviderInfo { descriptions: Arc::new(descriptions), ..ProviderInfo::default() });
+        notes.write(9, Pair { counter: 7, monotonic_ns: 8 }).expect("there is room");
+        serde_json::from_slice(&fs::read(directory.join(FILE)).expect("it is there")).expect("JSON")
+    }
+
+    /// Why it is refused.
+    fn refusal(directory: &Path) -> String {
+        match ChannelNotes::read(directory) {
+            Err(Failure::Damaged(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn notes_that_no_recorder_writes_are_refused_with_what_is_wrong() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let notes = written(directory.path());
+        let read = ChannelNotes::read(directory.path()).expect("a recorder wrote it");
+        assert_eq!((read.ended_ns, read.providers.len(), read.clock.len()), (9, 1, 1));
+        let event = "/providers/0/descriptions/events/0";
+        let field = format!("{event}/fields/0");
+        let labels = "/providers/0/descriptions/enumerations/0/labels";
+        let array = |of: &str, element: Value, count: u32| json!({of: [element, count]});
+        let integer = |bytes: u32| json!({"bytes": bytes, "signed": false, "hex": false});
+        for (place, value, why) in [
+            ("/schema".to_string(), json!("rtscope.channels/9"), "its format is"),
+            ("/clock/0/counter".to_string(), json!(u64::MAX), "times that no clock shows"),
+            ("/clock/0/monotonic_ns".to_string(), json!(1_u64 << 63), "times that no clock shows"),
+            (
+                "/clock".to_string(),
+                json!(vec![json!({"counter": 1, "monotonic_ns": 1}); PAIRS_MAX + 1]),
+                "more than",
+            ),
+            ("/providers/0/first_id".to_string(), json!(u32::MAX), "its numbers make no sense"),
+            ("/providers/0/comm".to_string(), json!("a\u{1b}[2J"), "its name cannot be shown"),
+            ("/providers/0/object".to_string(), json!("a".repeat(1000)), "its name cannot be shown"),
+            ("/providers/0/build_id".to_string(), json!("\";"), "its build id is not one"),
+            (
+                "/providers/0/descriptions/declared".to_string(),
+                json!(0),
+                "a number that its provider does not have",
+            ),
+            (format!("{event}/index"), json!(1), "a number that its provider does not have"),
+            (format!("{event}/name"), json!("motor:a b"), "a name is not an identifier"),
+            (
+                format!("{event}/fields"),
+                json!(vec![json!({"name": "a", "kind": "Bool"}); 17]),
+                "more than 16 fields",
+            ),
+            (format!("{field}/name"), json!("a;b"), "a name is not an identifier"),
+            (format!("{field}/kind"), json!({"Enumeration": "none"}), "an enumeration that it does not have"),
+            (format!("{field}/kind"), json!({"Integer": integer(3)}), "a field's type is not known"),
+            (format!("{field}/kind"), json!({"Float": 2}), "a field's type is not known"),
+            (format!("{field}/kind"), array("Array", integer(8), u32::MAX), "a field's type is not known"),
+            (format!("{field}/kind"), array("FloatArray", json!(4), 0), "a field's type is not known"),
+            (labels.to_string(), json!([]), "an enumeration has no labels"),
+            (labels.to_string(), json!([[0, "a\nb"]]), "a label has no name that can be shown"),
+            (labels.to_string(), json!(vec![json!([0, "a"]); 4097]), "more than 4096 labels"),
+        ] {
+            let mut other = notes.clone();
+            *other.pointer_mut(&place).expect("it has that") = value;
+            fs::write(directory.path().join(FILE), other.to_string()).expect("there is room");
+            let found = refusal(directory.path());
+            assert!(found.contains(why), "{place}: {found}");
+        }
+    }
+
+    #[test]
+    fn notes_are_a_regular_file_of_a_size_that_recorders_write() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join(FILE);
+        symlink("/dev/zero", &path).expect("ours");
+        assert!(refusal(directory.path()).contains("not a regular file"));
+        fs::remove_file(&path).expect("ours");
+        File::create(&path).and_then(|file| file.set_len(BYTES_MAX + 1)).expect("there is room");
+        assert!(refusal(directory.path()).contains("too large"));
     }
 }

@@ -188,8 +188,9 @@ fn cgroup_of(pid: u32) -> Option<String> {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it.
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may have anything in it, and need not be text.
+    let text = String::from_utf8_lossy(&text);
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -268,5 +269,14 @@ mod tests {
         };
         assert!(chooser(parent).is_family(own) && chooser(own).is_family(own));
         assert!(!chooser(own).is_family(parent));
+    }
+
+    /// The kernel cuts names to 15 bytes, in the middle of a letter where that is.
+    #[test]
+    fn the_parent_of_a_process_whose_name_is_no_text_is_known() {
+        let mut child = crate::test_processes::nameless();
+        assert_eq!(parent_of(child.id()), Some(std::process::id()));
+        child.kill().expect("it runs");
+        child.wait().expect("it is ours");
     }
 }

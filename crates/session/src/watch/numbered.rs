@@ -67,7 +67,24 @@ fn has_ended(state: char) -> bool {
 
 /// `/proc/N` also exists for threads.
 fn is_process(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
-        status.lines().any(|line| line.split_whitespace().eq(["Tgid:", &pid.to_string()]))
+    // Its name need not be text.
+    fs::read(format!("/proc/{pid}/status")).is_ok_and(|status| {
+        String::from_utf8_lossy(&status)
+            .lines()
+            .any(|line| line.split_whitespace().eq(["Tgid:", &pid.to_string()]))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel cuts names to 15 bytes, in the middle of a letter where that is. Such a process was taken for a thread.
+    #[test]
+    fn a_process_whose_name_is_no_text_is_one() {
+        let mut child = crate::test_processes::nameless();
+        assert!(is_process(child.id()));
+        child.kill().expect("it runs");
+        child.wait().expect("it is ours");
+    }
 }

@@ -47,7 +47,9 @@ impl Threads for Proc {
     }
 
     fn number_there(&self, pid: u32, tid: u32) -> Option<u32> {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        // Its name need not be text.
+        let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let text = String::from_utf8_lossy(&text);
         let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
         numbers.split_whitespace().next_back()?.parse().ok()
     }

@@ -73,7 +73,8 @@ impl SpanThread {
         if let Ok(comm) = fs::read(format!("{place}/comm")) {
             self.comm = Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm));
         }
-        let priority = fs::read_to_string(format!("{place}/stat")).ok().and_then(|text| priority(&text));
+        let stat = fs::read(format!("{place}/stat")).ok();
+        let priority = stat.and_then(|stat| priority(&String::from_utf8_lossy(&stat)));
         self.prio = priority.unwrap_or(self.prio);
     }
 
