@@ -28,17 +28,15 @@ pub(super) fn tame(text: &mut Vec<u8>, start: usize) {
     text.extend_from_slice(&tamed);
 }
 
-/// As `[u8]::is_ascii`, which stops at the first byte that is not, and so takes three times as long for lines that have none: it was 5 % of `print`.
+/// As `[u8]::is_ascii`, which stops at the first byte that is not, and so takes four times as long for lines that have none (12 ns for 158 bytes): it was 5 %
+/// of `print`.
 fn is_ascii(text: &[u8]) -> bool {
-    let any = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte);
-    let chunks = text.chunks_exact(32);
-    let rest = any(chunks.remainder());
-    // Of a fixed length, which the compiler makes one or two instructions of.
-    let most = chunks.fold([0_u8; 32], |mut all, chunk| {
-        all.iter_mut().zip(chunk).for_each(|(all, byte)| *all |= byte);
-        all
-    });
-    (any(&most) | rest).is_ascii()
+    const NOT_ASCII: u64 = 0x8080_8080_8080_8080;
+    // What the last one has in common with the one before is looked at twice.
+    let Some((_, last)) = text.split_last_chunk() else { return text.is_ascii() };
+    let word = |chunk: &[u8]| chunk.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    let any = text.chunks_exact(8).fold(u64::from_ne_bytes(*last), |any, chunk| any | word(chunk));
+    any & NOT_ASCII == 0
 }
 
 #[cfg(test)]
