@@ -10,7 +10,7 @@ use crate::patterns::RequestedEvents;
 use rtscope_abi::program as abi;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// No real name is longer than this.
 const NAME_BYTES_MAX: usize = 256;
@@ -172,7 +172,9 @@ impl Descriptions {
             let place = std::str::from_utf8(name).ok().and_then(|name| used.get_mut(name));
             match place {
                 Some(place @ Err(NOT_DESCRIBED)) => *place = enumeration(part),
-                Some(Ok(first)) => first.add(enumeration(part).unwrap_or_default()),
+                Some(Ok(first)) if first.labels.len() < LABELS_MAX => {
+                    first.add(enumeration(part).unwrap_or_default());
+                }
                 _ => {}
             }
         }
@@ -331,8 +333,12 @@ impl Enumeration {
     /// Takes in another one of the same name, of another source of the program: which of them an event means is not known, so a value
     /// that has a label in each has both.
     fn add(&mut self, other: Enumeration) {
-        let new = other.labels.into_iter().filter(|label| !self.labels.contains(label)).collect::<Vec<_>>();
-        self.labels.extend(new.into_iter().take(LABELS_MAX.saturating_sub(self.labels.len())));
+        let room = LABELS_MAX.saturating_sub(self.labels.len());
+        // A program can have thousands of the same name.
+        let known: HashSet<&(i32, String)> = self.labels.iter().collect();
+        let new = other.labels.into_iter().filter(|label| !known.contains(label));
+        let new: Vec<(i32, String)> = new.take(room).collect();
+        self.labels.extend(new);
     }
 
     /// Each character may have to be escaped.
@@ -538,6 +544,26 @@ mod tests {
         );
         assert_eq!(all.enumeration("mode").unwrap().labels[1], (-7, "run fast".to_string()));
         assert_eq!((all.events[1].level, all.events[1].fields.len()), (7, 0));
+    }
+
+    /// Compared one by one, these were 6 billion labels.
+    #[test]
+    fn thousands_of_labels_of_enumerations_of_one_name_are_read_as_fast_as_those_of_several() {
+        let labels: String = (0..4000).map(|label| format!("0 l{label}\n")).collect();
+        let read = |enumerations: usize, times: usize| {
+            let text = format!("p:e 6\nenum E v\n\0{}", format!("E\n{labels}\0").repeat(enumerations));
+            let begun = std::time::Instant::now();
+            for _ in 0..times {
+                let count = u32::try_from(enumerations).unwrap();
+                let all =
+                    Descriptions::parse(text.as_bytes(), 1, count, &RequestedEvents::default()).unwrap();
+                assert_eq!(all.enumeration("E").unwrap().labels.len(), 4000);
+            }
+            begun.elapsed()
+        };
+        let (together, apart) = (read(400, 1), read(1, 400));
+        println!("{together:?}, apart {apart:?}");
+        assert!(together < apart * 6, "{together:?}, apart {apart:?}");
     }
 
     #[test]

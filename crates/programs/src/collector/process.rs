@@ -6,7 +6,7 @@ use super::report::{ProcessReport, RingReport, RingTotals, UserLosses};
 use super::shared::Member;
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
-use crate::description::{Descriptions, PROGRAM_BYTES_MAX, TOO_LARGE};
+use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
 use crate::look::Content;
 use crate::memory::CUT;
@@ -14,7 +14,7 @@ use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
 use rtscope_event::glob_matches;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,8 @@ const RINGS_AT_ONCE: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Process {
     pub(super) providers: BTreeMap<u32, Provider>,
+    /// What these take in a trace.
+    described: Described,
     /// Of libraries that are gone; only of flight recorders, whose rings may hold their events.
     pub(super) gone_providers: Vec<(ProviderInfo, Charge)>,
     comm: String,
@@ -57,6 +59,42 @@ pub(super) struct Process {
     pub(super) wanted: WantedEvents,
 }
 
+/// What the live providers of a process take in a trace, which has equal descriptions once: a plug-in can be loaded any number of times. Counted as they
+/// come and go, since there can be thousands.
+#[derive(Debug, Default)]
+struct Described {
+    /// By the address of what several have in common: how many, and its bytes.
+    different: HashMap<usize, (usize, usize)>,
+    bytes: usize,
+}
+
+impl Described {
+    fn key(provider: &Provider) -> usize {
+        Arc::as_ptr(&provider.info.descriptions).addr()
+    }
+
+    /// With one more.
+    fn bytes_with(&self, new: &Provider) -> usize {
+        let is_known = self.different.contains_key(&Described::key(new));
+        self.bytes.saturating_add(if is_known { 0 } else { new.described_bytes })
+    }
+
+    fn add(&mut self, new: &Provider) {
+        self.bytes = self.bytes_with(new);
+        self.different.entry(Described::key(new)).or_insert((0, new.described_bytes)).0 += 1;
+    }
+
+    fn remove(&mut self, gone: &Provider) {
+        let key = Described::key(gone);
+        let Some((count, bytes)) = self.different.get_mut(&key) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.bytes = self.bytes.saturating_sub(*bytes);
+            self.different.remove(&key);
+        }
+    }
+}
+
 impl Process {
     /// Takes over one of its files. `sink`: only when it is recorded. Returns why it is refused, if it is.
     pub(super) fn adopt(
@@ -77,7 +115,7 @@ impl Process {
         (self.quiet, self.is_swept) = (false, false);
         match content {
             Content::Untraced(errno) => self.untraced = Some(errno),
-            Content::Provider(provider) if self.described_bytes(&provider) > PROGRAM_BYTES_MAX => {
+            Content::Provider(provider) if self.described.bytes_with(&provider) > PROGRAM_BYTES_MAX => {
                 if self.is_recorded {
                     disable(&provider);
                 }
@@ -96,7 +134,10 @@ impl Process {
                 if number == 0 {
                     self.counters_before = provider.reported();
                 }
-                self.providers.insert(number, *provider);
+                self.described.add(&provider);
+                if let Some(before) = self.providers.insert(number, *provider) {
+                    self.described.remove(&before);
+                }
                 self.providers_changed += 1;
             }
             Content::Ring(mut ring) => {
@@ -124,14 +165,6 @@ impl Process {
         }
         self.drop_it(format!("{name}: {why}"));
         cause
-    }
-
-    /// What its live providers and this one take in a trace, which has equal descriptions once: a plug-in can be loaded any number of times.
-    fn described_bytes(&self, new: &Provider) -> usize {
-        let all = self.providers.values().chain([new]);
-        let different: BTreeMap<*const Descriptions, usize> =
-            all.map(|one| (Arc::as_ptr(&one.info.descriptions), one.described_bytes)).collect();
-        different.into_values().fold(0, usize::saturating_add)
     }
 
     /// Whether an event that matches one of the patterns has come since the last time, and whether some could not be looked at. For flight
@@ -257,6 +290,7 @@ impl Process {
 
     fn forget_providers(&mut self) {
         self.providers.clear();
+        self.described = Described::default();
         self.gone_providers.clear();
         // Descriptions that somebody holds are on their user's account.
         self.wanted = WantedEvents::default();
@@ -291,6 +325,7 @@ impl Process {
             .map(|(key, _)| *key)
             .collect();
         for provider in unloaded.iter().filter_map(|key| self.providers.remove(key)) {
+            self.described.remove(&provider);
             self.providers_changed += 1;
             if is_flight {
                 self.gone_providers.push(provider.into_description());
