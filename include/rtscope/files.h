@@ -245,7 +245,8 @@ static RTSCOPE__NOT_INLINE int rtscope__open_noted(const struct rtscope__shared 
 			opened = &rtscope__forking.opened[i];
 	}
 	if (!opened)
-		RTSCOPE__STORE(rtscope__forking.is_unnoted, 1);
+		/* ORDER: seq_cst; as above. */
+		__atomic_fetch_add(&rtscope__forking.unnoted, 1, __ATOMIC_SEQ_CST);
 	file = rtscope__open_behind_streams(directory, path, flags, 0600);
 	if (file < 0)
 		rtscope__end_opening(shared, opened);

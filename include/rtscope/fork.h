@@ -133,8 +133,11 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 }
 
 /* Frees what was noted of descriptors that were closed before this many forks had begun: all of these are over. */
-static inline void rtscope__forget_opened(uint32_t begun)
+static inline void rtscope__forget_opened(const struct rtscope__shared *shared, uint32_t begun)
 {
+	/* ORDER: acquire; before `workers`: what is not counted in it yet is in work. */
+	uint32_t unnoted = __atomic_load_n(&rtscope__forking.unnoted, __ATOMIC_ACQUIRE);
+
 	for (int i = 0; i < RTSCOPE__OPENED; i++) {
 		struct rtscope__opened *opened = &rtscope__forking.opened[i];
 		uint32_t closed = RTSCOPE__LOAD(opened->closed);
@@ -148,6 +151,10 @@ static inline void rtscope__forget_opened(uint32_t begun)
 			/* ORDER: release; as in rtscope__end_opening(). */
 			__atomic_store_n(&opened->file, 0, __ATOMIC_RELEASE);
 	}
+	/* ORDER: acquire; pairs with the release in rtscope__end_work(). Relaxed: another one may have come meanwhile, then it stays. */
+	if (unnoted && !__atomic_load_n(&shared->workers, __ATOMIC_ACQUIRE))
+		__atomic_compare_exchange_n(&rtscope__forking.unnoted, &unnoted, 0, 0, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
 }
 
 /* After a fork(), in the process that has forked, and also if it failed. */
@@ -163,7 +170,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
 	if (forks > 1)
 		return;
 	RTSCOPE__STORE(shared->forker, (uintptr_t)0);
-	rtscope__forget_opened(begun);
+	rtscope__forget_opened(shared, begun);
 }
 
 /* In the child: whether work went on during the fork. */
@@ -229,7 +236,7 @@ static RTSCOPE__NOT_INLINE int rtscope__close_opened(struct rtscope__shared *sha
 {
 	struct rtscope__room *room = shared->room;
 	char *own = room->session;
-	int others = (int)rtscope__forking.is_unnoted;
+	int others = rtscope__forking.unnoted != 0;
 
 	rtscope__path(shared, own, 'p', 0, 0, 0);
 	for (int i = 0; i < RTSCOPE__OPENED; i++) {
@@ -246,7 +253,7 @@ static RTSCOPE__NOT_INLINE int rtscope__close_opened(struct rtscope__shared *sha
 		if (rtscope__is_device(room) || rtscope__is_half_made(shared, RTSCOPE__AT_FDCWD, room->names, own))
 			rtscope__close(file);
 	}
-	rtscope__forking.is_unnoted = 0;
+	rtscope__forking.unnoted = 0;
 	return is_overtaken && others;
 }
 

@@ -42,7 +42,7 @@ static inline void rtscope__keep_remains(struct rtscope__shared *shared, void *m
 static inline void rtscope__bury(struct rtscope__shared *shared, struct rtscope__thread *thread,
 				 const struct rtscope__place *place)
 {
-	struct rtu_ring *ring = place->ring;
+	struct rtu_ring *ring = (struct rtu_ring *)((uintptr_t)place->ring & ~RTSCOPE__CLAIMED);
 	/* What the ring itself says, anybody of this user may have written. */
 	uint64_t bytes = place->bytes - RTU_RING_OFFSET - RTSCOPE__BEHIND;
 
@@ -106,7 +106,7 @@ static inline void rtscope__forget_rings(struct rtscope__shared *shared, struct 
 		if (place->thread == mine) {
 			rtscope__bury(shared, mine, place);
 		} else {
-			rtscope__unmap(place->ring, place->bytes);
+			rtscope__unmap((void *)((uintptr_t)place->ring & ~RTSCOPE__CLAIMED), place->bytes);
 			rtscope__unmap(place->thread, sizeof(*place->thread));
 		}
 		place->ring = NULL;
@@ -533,8 +533,8 @@ __attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 	for (uint32_t i = 0; i < shared->places; i++) {
 		struct rtu_ring *ring = RTSCOPE__LOAD(shared->room->places[i].ring);
 
-		/* Its thread may end at this moment: who frees the place has the ring. */
-		if (!ring || !rtscope__free_place(&shared->room->places[i], ring))
+		/* Its thread may end at this moment: who claims the ring has it. */
+		if (!ring || !rtscope__claim(&shared->room->places[i], ring))
 			continue;
 		if (rtscope__is_left(shared, ring)) {
 			is_left = 1;

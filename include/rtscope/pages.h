@@ -70,8 +70,34 @@ static inline int rtscope__is_left(struct rtscope__shared *shared, const struct 
 	       RTSCOPE__LOAD(ring->head) != RTSCOPE__LOAD(ring->tail);
 }
 
-/* The last of a ring: of the calling thread, or of one that is over. Its path is not to be on the stack of whoever makes a ring. */
-static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, struct rtu_ring *ring, uint64_t bytes)
+/*
+ * In the place of a ring that has been claimed. It is still there: a fork's child has to know of it for as long as its file is mapped, and the memory of a
+ * process is copied before or after anything else here.
+ */
+#define RTSCOPE__CLAIMED ((uintptr_t)1)
+
+static inline int rtscope__is_claimed(const struct rtu_ring *ring)
+{
+	return ((uintptr_t)ring & RTSCOPE__CLAIMED) != 0;
+}
+
+/* Who claims a ring has it: its thread at its end, one that has found the thread gone, or the end of the process, which unmaps nothing. */
+static inline int rtscope__claim(struct rtscope__place *place, struct rtu_ring *ring)
+{
+	struct rtu_ring *claimed = (struct rtu_ring *)((uintptr_t)ring | RTSCOPE__CLAIMED);
+
+	/* ORDER: acquire; pairs with itself: one of several. */
+	return !rtscope__is_claimed(ring) &&
+	       __atomic_compare_exchange_n(&place->ring, &ring, claimed, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/*
+ * The last of a ring that was claimed: of the calling thread, or of one that is over. Its path is not to be on the stack of whoever makes a
+ * ring. Memory of nobody comes in its place before that is free, so a fork's child has no file that it does not know of. A program that may have
+ * given up system calls makes only the one that ends it.
+ */
+static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, struct rtscope__place *place,
+					       struct rtu_ring *ring, uint64_t bytes)
 {
 	char path[RTSCOPE__OWN_PATH_BYTES];
 
@@ -81,18 +107,11 @@ static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, s
 	}
 	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/programs/src/ring.rs): all records were written before. */
 	__atomic_store_n(&ring->ended, 1, __ATOMIC_RELEASE);
+	if (!rtscope__confined(shared))
+		rtscope__map_over(ring, bytes);
+	/* ORDER: release; pairs with rtscope__keep(): what is in the place was used before. */
+	__atomic_store_n(&place->ring, (struct rtu_ring *)NULL, __ATOMIC_RELEASE);
 	rtscope__unmap(ring, bytes);
-}
-
-/*
- * A ring has no place any more: before it is unmapped, so that neither a fork's child nor the end of the process looks into what is there
- * then. False: the process ends, and has it now; nobody unmaps it.
- */
-static inline int rtscope__free_place(struct rtscope__place *place, struct rtu_ring *ring)
-{
-	/* ORDER: release; pairs with the claim in rtscope__keep(): what is in the place was used before. */
-	return __atomic_compare_exchange_n(&place->ring, &ring, (struct rtu_ring *)NULL, 0, __ATOMIC_RELEASE,
-					   __ATOMIC_RELAXED);
 }
 
 /* ---- the end of a channel ------------------------------------------------------------------------------------------------ */
@@ -164,8 +183,8 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		uint64_t bytes = place->bytes;
 
 		/* Without a ring it is a page that a thread has kept; its place may be another's. */
-		if (ring && place->thread == thread && rtscope__free_place(place, ring))
-			rtscope__leave(shared, ring, bytes);
+		if (ring && place->thread == thread && rtscope__claim(place, ring))
+			rtscope__leave(shared, place, ring, bytes);
 		if (thread->channel && rtscope__take(shared, 20)) {
 			rtscope__drop_channel(shared, thread->channel);
 			rtscope__give(shared);

@@ -131,7 +131,8 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		uint32_t tid = RTSCOPE__LOAD(place->tid), keyless = 1;
 		uint64_t bytes;
 
-		if (!ring || !tid || !RTSCOPE__LOAD(place->keyless) || !rtscope__is_gone(shared, tid))
+		if (!ring || rtscope__is_claimed(ring) || !tid || !RTSCOPE__LOAD(place->keyless) ||
+		    !rtscope__is_gone(shared, tid))
 			continue;
 		/* Where a thread's variable is not gone with it, another thread may come back to its page. */
 		if (!shared->offset && RTSCOPE__LOAD(entry->thread) == thread) {
@@ -143,9 +144,9 @@ static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 		if (!__atomic_compare_exchange_n(&place->keyless, &keyless, 0, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			continue;
 		bytes = place->bytes;
-		if (!rtscope__free_place(place, ring))
+		if (!rtscope__claim(place, ring))
 			continue;
-		rtscope__leave(shared, ring, bytes);
+		rtscope__leave(shared, place, ring, bytes);
 		if (thread->channel)
 			RTSCOPE__STORE(thread->channel->keyless, RTSCOPE__PAGELESS);
 		rtscope__unmap(thread, sizeof(*thread));

@@ -154,8 +154,8 @@ struct rtscope__device {
 #define RTSCOPE__PROBES 256 /* how many of them a thread may look at */
 #define RTSCOPE__REMAINS 128
 #define RTSCOPE__RETIRED 64
-#define RTSCOPE__MAPPINGS 8
-#define RTSCOPE__OPENED 16
+#define RTSCOPE__MAPPINGS 64
+#define RTSCOPE__OPENED 128
 #define RTSCOPE__IDS 1024
 #define RTSCOPE__PATH_BYTES 128
 /* Of a file that a process makes, on stacks: /dev/shm/rtscope-10/r10-16-10-10, where each number is so many digits. */
@@ -207,7 +207,7 @@ struct rtscope__forking {
 	struct rtscope__remains
 		mappings[RTSCOPE__MAPPINGS]; /* of rings, and of a device's channels, that are being made */
 	uint32_t begun;			     /* how many forks ever began */
-	uint32_t is_unnoted;		     /* a descriptor was not noted, since there were too many */
+	uint32_t unnoted;		     /* how many descriptors were not noted, since there were too many */
 	struct rtscope__opened opened[RTSCOPE__OPENED];
 };
 

@@ -507,8 +507,8 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
 	thread->session = ~0ULL;
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->ring, (struct rtu_ring *)NULL);
-	if (rtscope__free_place(&shared->room->places[thread->place], ring))
-		rtscope__leave(shared, ring, thread->bytes);
+	if (rtscope__claim(&shared->room->places[thread->place], ring))
+		rtscope__leave(shared, &shared->room->places[thread->place], ring, thread->bytes);
 	rtscope__end_work(shared, signals);
 }
 

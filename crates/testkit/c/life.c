@@ -8,6 +8,7 @@
  *   forks     COUNT children that exit or become another program
  *   loading   threads load and unload LIBRARY while COUNT children are forked
  *   starting  threads start and emit while COUNT children are forked
+ *   ending    the same with threads that end
  *   orders    threads load and unload all libraries in random order, COUNT times
  *   reload    COUNT times a library is loaded before another one is unloaded
  *   late      COUNT threads emit in destructors and handlers while they end
@@ -202,10 +203,23 @@ static void *starts(void *unused)
 	while (!stop) {
 		if (count < STAYING)
 			pthread_create(&threads[count++], NULL, stays, NULL);
+		/* Not in step with children, which take a multiple of that on a quiet machine. */
+		pause.tv_nsec = 70000000 + count * 7 % 50 * 1000000;
 		nanosleep(&pause, NULL);
 	}
 	while (count)
 		pthread_join(threads[--count], NULL);
+	return unused;
+}
+
+static void *start_and_end(void *unused)
+{
+	while (!stop) {
+		pthread_t thread;
+
+		pthread_create(&thread, NULL, emits_once, NULL);
+		pthread_join(thread, NULL);
+	}
 	return unused;
 }
 
@@ -684,6 +698,8 @@ int main(int argc, char **argv)
 		wrong = forks_while(loads, libraries[0], count);
 	} else if (!strcmp(mode, "starting")) {
 		wrong = forks_while(starts, NULL, count);
+	} else if (!strcmp(mode, "ending")) {
+		wrong = forks_while(start_and_end, NULL, count);
 	} else if (!strcmp(mode, "orders")) {
 		orders(count);
 	} else if (!strcmp(mode, "reload")) {

@@ -115,30 +115,31 @@ fn children_of_a_program_that_loads_libraries_do_not_hang_and_inherit_none_of_it
     run(&host, &arguments("loading", "300", &libraries));
 }
 
-/// The headers, in which a thread that makes a file takes longer than a fork waits for it, at these places of files.h.
-fn slow_headers(to: &Path, places: &[&str]) {
+/// The headers, in which a thread that makes or leaves a file takes longer than a fork waits for it, at these places.
+fn slow_headers(to: &Path, places: &[(&str, &str)]) {
     let directory = to.join("rtscope");
     fs::create_dir(&directory).expect("ours");
     for file in fs::read_dir(root().join("include/rtscope")).expect("it is there").flatten() {
         fs::copy(file.path(), directory.join(file.file_name())).expect("ours");
     }
     let pause = "{ struct timespec slow = { 0, 60000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
-    for place in places {
-        let text = fs::read_to_string(directory.join("files.h")).expect("it was just copied");
+    for (name, place) in places {
+        let text = fs::read_to_string(directory.join(name)).expect("it was just copied");
         assert!(text.contains(place), "{place}");
         let slow = text.replace(place, &format!("{pause}\n{place}"));
-        fs::write(directory.join("files.h"), slow).expect("ours");
+        fs::write(directory.join(name), slow).expect("ours");
     }
 }
 
-/// Before its number is noted; while its file is open; and while it is mapped and in no list.
-const IS_OPENED: &str = "\tif (file < 0)\n\t\trtscope__end_opening(shared, opened);\n";
-const IS_OPEN: &str = "\t/* Somebody who looks for remains may have it";
-const IS_MAPPED: &str = "\tif (rtscope__is_error(memory) && around) {\n";
+/// Before its number is noted; while its file is open; while it is mapped and in no list; and while it is left.
+const IS_OPENED: (&str, &str) = ("files.h", "\tif (file < 0)\n\t\trtscope__end_opening(shared, opened);\n");
+const IS_OPEN: (&str, &str) = ("files.h", "\t/* Somebody who looks for remains may have it");
+const IS_MAPPED: (&str, &str) = ("files.h", "\tif (rtscope__is_error(memory) && around) {\n");
+const IS_LEFT: (&str, &str) = ("pages.h", "\tif (!rtscope__confined(shared))\n\t\trtscope__map_over(ring");
 
 #[test]
 fn children_of_a_fork_that_could_not_wait_inherit_none_of_its_files() {
-    for places in [&[IS_OPENED][..], &[IS_OPEN, IS_MAPPED]] {
+    for places in [&[IS_OPENED][..], &[IS_OPEN, IS_MAPPED], &[IS_LEFT]] {
         let fixture = Fixture::new();
         let headers = tempfile::tempdir().expect("a temporary directory");
         slow_headers(headers.path(), places);
@@ -148,6 +149,7 @@ fn children_of_a_fork_that_could_not_wait_inherit_none_of_its_files() {
         run(&life, &arguments("loading", "30", &libraries));
         record(&fixture, &life, &arguments("loading", "10", &libraries)).assert_complete();
         record(&fixture, &life, &arguments("starting", "20", &[])).assert_complete();
+        record(&fixture, &life, &arguments("ending", "20", &[])).assert_complete();
     }
 }
 
