@@ -542,6 +542,8 @@ __attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 			rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
 			rtscope__remove_file(shared, path);
 		}
+		/* It stays mapped, and its thread's page may not: a fork's child from now on is to look at neither. */
+		RTSCOPE__STORE(shared->room->places[i].ring, (struct rtu_ring *)NULL);
 	}
 	for (uint32_t number = 0; number < shared->next_object && !is_left && !shared->left_rings; number++) {
 		rtscope__path(shared, path, 'p', number, 0, 0);
