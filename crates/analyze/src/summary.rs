@@ -168,6 +168,12 @@ pub struct SpanUserLosses {
     pub forgotten: u64,
     /// Late intervals that were counted, but not reported: too many came at once.
     pub late_lost: u64,
+    /// Events that were not looked at: too many came between two looks.
+    #[serde(default)]
+    pub too_many_events: u64,
+    /// Steps of work that its late intervals do not name: what is open of this user takes the memory that it may.
+    #[serde(default)]
+    pub steps_lost: u64,
 }
 
 impl SpanUserLosses {

@@ -219,6 +219,12 @@ pub struct ValueBuffer {
 }
 
 impl ValueBuffer {
+    /// The memory that it has, besides itself.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.list.capacity() * size_of::<Stored>() + self.bytes.capacity()
+    }
+
     /// Begins an event with this number of fields.
     #[inline]
     pub fn begin(&mut self, fields: usize) {

@@ -390,9 +390,11 @@ fn user_losses_text(user: &SpanUserLosses, style: Style) -> String {
         (user.missed_looks, "looks that missed events overwritten before"),
         (user.damaged, "damaged events"),
         (user.too_many_descriptions, "events left out because programs describe too many different ones"),
+        (user.too_many_events, "events left out because too many came between two looks"),
         (user.lost, "beginnings given up because of these"),
         (user.forgotten, "beginnings given up because too many were open"),
         (user.late_lost, "late ones counted but not reported because too many came at once"),
+        (user.steps_lost, "steps that late ones do not name because too much was open"),
     ];
     let causes = causes.iter().filter(|(count, _)| *count > 0);
     let causes: Vec<String> = causes.map(|(count, what)| format!("{what}: {}", count_text(*count))).collect();

@@ -9,16 +9,17 @@ use rtscope_programs::values;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
-/// Descriptions whose class is remembered; more are asked anew.
-const FOUND_MAX: usize = 4096;
+/// Descriptions whose class is remembered, and that they have none; more are asked anew. Some times as many as there can be classes: who has thousands of
+/// descriptions would else have each of their events compared with all classes of its name.
+const FOUND_MAX: usize = 1 << 15;
 
 /// All classes of a user.
 #[derive(Debug, Default)]
 pub(super) struct SpanClasses {
     schema: Schema,
     by_name: HashMap<String, Vec<ClassId>>,
-    /// By description and place in it. A weak reference does not let go of the place: no other descriptions are there as long as this is known.
-    found: HashMap<(usize, u32), (ClassId, Weak<Descriptions>)>,
+    /// By description and place in it; `None`: that was one too many. A weak reference does not let go of the place: no other descriptions are there as long as this is known.
+    found: HashMap<(usize, u32), (Option<ClassId>, Weak<Descriptions>)>,
     /// Numbers that are no class's.
     free: Vec<ClassId>,
 }
@@ -37,14 +38,14 @@ impl SpanClasses {
     pub(super) fn class(&mut self, event: &NewEvent<'_>, most: usize) -> Option<(ClassId, bool)> {
         let key = (Arc::as_ptr(event.descriptions) as usize, event.event.index);
         if let Some((class, _)) = self.found.get(&key) {
-            return Some((*class, false));
+            return class.map(|class| (class, false));
         }
-        let (id, is_new) = self.number(values::class(event.event, event.descriptions), most)?;
+        let number = self.number(values::class(event.event, event.descriptions), most);
         if self.found.len() >= FOUND_MAX {
             self.found.clear();
         }
-        self.found.insert(key, (id, Arc::downgrade(event.descriptions)));
-        Some((id, is_new))
+        self.found.insert(key, (number.map(|(id, _)| id), Arc::downgrade(event.descriptions)));
+        number
     }
 
     fn number(&mut self, class: EventClass, most: usize) -> Option<(ClassId, bool)> {
@@ -67,8 +68,9 @@ impl SpanClasses {
 
     /// Forgets those that no program describes any more and that are not in use. Their numbers will be other classes'.
     pub(super) fn forget_ended(&mut self, in_use: &HashSet<ClassId>) -> Vec<ClassId> {
-        self.found.retain(|_, (_, descriptions)| descriptions.strong_count() > 0);
-        let described: HashSet<ClassId> = self.found.values().map(|(class, _)| *class).collect();
+        // Those that were one too many are asked anew.
+        self.found.retain(|_, (class, descriptions)| class.is_some() && descriptions.strong_count() > 0);
+        let described: HashSet<ClassId> = self.found.values().filter_map(|(class, _)| *class).collect();
         let mut forgotten = Vec::new();
         self.by_name.retain(|_, alike| {
             alike.retain(|id| {
@@ -118,7 +120,7 @@ mod tests {
         for (number, name) in ["described", "open", "gone"].into_iter().enumerate() {
             let (id, _) = classes.number(class(name), 3).unwrap();
             let of = if number == 0 { Arc::downgrade(&descriptions) } else { Weak::new() };
-            classes.found.insert((number, 0), (id, of));
+            classes.found.insert((number, 0), (Some(id), of));
         }
         assert_eq!(classes.number(class("new"), 3), None);
         assert_eq!(classes.forget_ended(&HashSet::from([ClassId(1)])), [ClassId(2)]);

@@ -7,6 +7,7 @@
 
 mod classes;
 mod counts;
+mod held;
 mod numbers;
 mod thread;
 mod threads;
@@ -14,6 +15,7 @@ mod users;
 
 pub use counts::SpanCounts;
 
+use held::Held;
 use rtscope_analyze::pairing::{Begun, Ended, PairQuestion};
 use rtscope_analyze::summary::UnmatchedEvents;
 use rtscope_event::{
@@ -56,12 +58,21 @@ struct Arrived {
     values: ValueBuffer,
 }
 
+impl Arrived {
+    /// The memory that it takes, about.
+    fn bytes(&self) -> usize {
+        size_of::<Arrived>() + self.values.held_bytes()
+    }
+}
+
 /// What waits for its end.
 #[derive(Clone, Debug)]
 struct Open {
     event: Arc<Arrived>,
     /// At most [`STEPS_MAX`].
     steps: Vec<Arc<Arrived>>,
+    /// The memory of all of these.
+    held: Held,
 }
 
 impl Open {
@@ -165,6 +176,7 @@ impl SpanTracker {
         let in_use = open.chain(&self.arrived).map(|event| event.thread);
         self.threads.look_is_over(in_use.chain(self.users.missed_threads()));
         self.users.sweep(&self.arrived, now);
+        self.users.arrived(&self.arrived);
     }
 
     /// Whether each event of a row ends one and begins the next.
@@ -329,6 +341,10 @@ impl NewEvents for SpanTracker {
         let owner = Owner::of(event.account, event.ring.uid);
         let thread = self.threads.number(event.ring, owner.account, &self.target);
         if self.is_of_a_liar(thread) {
+            return;
+        }
+        if !self.users.may_arrive(owner.account) {
+            self.users.missed(owner, thread, Missed::Crowded);
             return;
         }
         let Some((class, note)) = self.users.class(event) else {

@@ -123,6 +123,58 @@ fn who_has_most_open_beginnings_makes_room_for_others() {
 }
 
 #[test]
+fn what_is_open_of_one_user_takes_its_share_of_memory_and_leaves_others_theirs() {
+    let mut fake = work();
+    // As much as some hundred events take.
+    fake.tracker.users.limit_memory(100 << 10, 10_000);
+    fake.event_in(of(VICTIM), BEGIN, 200 * MS, 7);
+    for number in 0..10 {
+        fake.event_in(of(LIAR), BEGIN, 201 * MS, number);
+        for _ in 0..60 {
+            fake.event_in(of(LIAR), STEP, 202 * MS, number);
+        }
+    }
+    fake.event_in(of(VICTIM), STEP, 203 * MS, 7);
+    fake.event_in(of(VICTIM), END, 240 * MS, 7);
+    fake.look(250 * MS, false);
+    fake.look(255 * MS, false);
+    let [late] = fake.tracker.take_late().try_into().unwrap();
+    assert_eq!((late.response_ns(), late.events.unwrap().through.len()), (40 * MS, 1));
+    let losses = only_losses(&fake.tracker);
+    assert_eq!((losses.user, losses.forgotten), (LIAR, 0));
+    assert!(losses.steps_lost > 0 && losses.steps_lost < 320, "{losses:?}");
+    // Beginnings alone: the oldest of who has most.
+    for number in 100..1000 {
+        fake.event_in(of(LIAR), BEGIN, 260 * MS, number);
+    }
+    fake.look(270 * MS, true);
+    let losses = only_losses(&fake.tracker);
+    assert!(losses.forgotten > 100, "{losses:?}");
+}
+
+#[test]
+fn events_of_one_user_between_two_looks_leave_others_theirs() {
+    let mut fake = work();
+    fake.tracker.users.limit_memory(1 << 30, 100);
+    for number in 0..1000 {
+        fake.event_in(of(LIAR), BEGIN, 200 * MS, number);
+    }
+    fake.event_in(of(VICTIM), BEGIN, 201 * MS, 7);
+    fake.event_in(of(VICTIM), END, 240 * MS, 7);
+    fake.look(250 * MS, false);
+    fake.look(260 * MS, false);
+    assert_eq!(fake.tracker.take_late().len(), 1);
+    assert_eq!(only_losses(&fake.tracker).too_many_events, 950);
+    // What has come is paired, and makes room.
+    fake.event_in(of(LIAR), BEGIN, 270 * MS, 3);
+    fake.event_in(of(LIAR), END, 310 * MS, 3);
+    fake.look(320 * MS, false);
+    fake.look(330 * MS, true);
+    assert_eq!(fake.tracker.take_late().len(), 1);
+    assert_eq!(only_losses(&fake.tracker).too_many_events, 950);
+}
+
+#[test]
 fn late_intervals_of_one_user_leave_room_for_those_of_others() {
     let mut fake = work();
     fake.tracker.users.limit(100, 100, 10);

@@ -8,6 +8,7 @@
 //! `rtscope_programs`). What is left out is counted with the user and the cause.
 
 use super::classes::SpanClasses;
+use super::held::HeldBytes;
 use super::threads::ThreadNumber;
 use super::{Arrived, Open};
 use rtscope_analyze::pairing::{Emitter, Matcher, Outcome, PairQuestion};
@@ -24,6 +25,10 @@ const OPEN_MAX: usize = 1 << 16;
 const CLASSES_MAX: usize = 8192;
 /// Late intervals that wait to be fetched, of all users: 4096 of one. More are counted.
 const LATE_MAX: usize = 8192;
+/// Memory of what waits for its end, of all users: half of it of one.
+const HELD_MAX: usize = 128 << 20;
+/// Events of a look, of all users: half of them of one, 25 million a second. What is more is not looked at; it takes some 200 bytes each until it is paired.
+const ARRIVED_MAX: usize = 1 << 20;
 /// Remarks on events of one user that do not have the field of the key.
 const NOTES_MAX: usize = 16;
 /// Descriptions of programs that have ended are looked for this often, if there are new ones.
@@ -60,6 +65,10 @@ struct SpanUser {
     notes: usize,
     /// Late intervals that wait to be fetched.
     late: usize,
+    /// By what waits for its end.
+    held: HeldBytes,
+    /// Events that have come and are not paired.
+    arrived: usize,
     losses: SpanUserLosses,
 }
 
@@ -72,6 +81,8 @@ pub(super) enum Missed {
     Damaged,
     /// Programs of its user have described too many different events.
     Described,
+    /// Too many events of its user have come since the last look.
+    Crowded,
 }
 
 /// All users who have programs with such events.
@@ -82,6 +93,9 @@ pub(super) struct SpanUsers {
     open: usize,
     classes: usize,
     late: usize,
+    /// Of nobody: what all users hold.
+    held: HeldBytes,
+    arrived: usize,
     /// There are descriptions that were not there when those of ended programs were last looked for; and when that was.
     is_sweep_due: bool,
     swept: MonotonicNs,
@@ -89,6 +103,8 @@ pub(super) struct SpanUsers {
     open_max: usize,
     classes_max: usize,
     late_max: usize,
+    held_max: usize,
+    arrived_max: usize,
 }
 
 impl SpanUsers {
@@ -99,11 +115,15 @@ impl SpanUsers {
             open: 0,
             classes: 0,
             late: 0,
+            held: HeldBytes::default(),
+            arrived: 0,
             is_sweep_due: false,
             swept: MonotonicNs(0),
             open_max: OPEN_MAX,
             classes_max: CLASSES_MAX,
             late_max: LATE_MAX,
+            held_max: HELD_MAX,
+            arrived_max: ARRIVED_MAX,
         }
     }
 
@@ -112,18 +132,26 @@ impl SpanUsers {
         (self.open_max, self.classes_max, self.late_max) = (open_max, classes_max, late_max);
     }
 
+    /// Of what waits for its end, in bytes; and of a look, in events.
+    #[cfg(test)]
+    pub(super) fn limit_memory(&mut self, held_max: usize, arrived_max: usize) {
+        (self.held_max, self.arrived_max) = (held_max, arrived_max);
+    }
+
     pub(super) fn question(&self) -> &PairQuestion {
         &self.question
     }
 
     fn user(&mut self, account: u32) -> &mut SpanUser {
-        let question = &self.question;
+        let (question, held) = (&self.question, &self.held);
         self.all.entry(account).or_insert_with(|| SpanUser {
             classes: SpanClasses::default(),
             matcher: Matcher::new(question),
             missed: Vec::new(),
             notes: 0,
             late: 0,
+            held: held.of_another(),
+            arrived: 0,
             losses: SpanUserLosses { user: account, ..SpanUserLosses::default() },
         })
     }
@@ -152,13 +180,36 @@ impl SpanUsers {
 
     pub(super) fn missed(&mut self, owner: Owner, thread: ThreadNumber, why: Missed) {
         let user = self.user(owner.account);
-        user.missed.push((owner, thread));
+        // A ring's events come one after the other.
+        if user.missed.last() != Some(&(owner, thread)) {
+            user.missed.push((owner, thread));
+        }
         let count = match why {
             Missed::Overwritten => &mut user.losses.missed_looks,
             Missed::Damaged => &mut user.losses.damaged,
             Missed::Described => &mut user.losses.too_many_descriptions,
+            Missed::Crowded => &mut user.losses.too_many_events,
         };
         *count += 1;
+    }
+
+    /// Whether one more event of this user may come before the next look is over.
+    pub(super) fn may_arrive(&mut self, account: u32) -> bool {
+        let (all, most) = (self.arrived, self.arrived_max);
+        let user = self.user(account);
+        let may = user.arrived < share(most, all, user.arrived);
+        user.arrived += usize::from(may);
+        self.arrived += usize::from(may);
+        may
+    }
+
+    /// Those that are still not paired.
+    pub(super) fn arrived(&mut self, events: &[Arrived]) {
+        self.all.values_mut().for_each(|user| user.arrived = 0);
+        self.arrived = events.len();
+        for event in events {
+            self.user(event.owner.account).arrived += 1;
+        }
     }
 
     /// What has begun where events were missed may have ended among these: in the same thread or, `of_any`, in any of the same user. `counts`:
@@ -182,7 +233,9 @@ impl SpanUsers {
 
     /// Pairs an event. `None`: it was a step.
     pub(super) fn pair(&mut self, event: &Arc<Arrived>, steps_max: usize) -> Option<Outcome<Open>> {
+        let (all, most) = (self.held.all(), self.held_max);
         let user = self.all.get_mut(&event.owner.account)?;
+        let bytes = event.bytes();
         let seen = EventRef {
             schema: user.classes.schema(),
             time_ns: i64::try_from(event.time_ns).unwrap_or(i64::MAX),
@@ -194,27 +247,33 @@ impl SpanUsers {
         let of = Emitter { thread: Some(event.thread.0), user: event.owner.apart };
         if let Some(open) = user.matcher.step(&seen, of) {
             if open.steps.len() < steps_max {
-                open.steps.push(Arc::clone(event));
+                if user.held.mine() + bytes <= share(most, all, user.held.mine()) {
+                    open.held.grow(bytes);
+                    open.steps.push(Arc::clone(event));
+                } else {
+                    user.losses.steps_lost += 1;
+                }
             }
             return None;
         }
         let before = user.matcher.open();
-        let open = Open { event: Arc::clone(event), steps: Vec::new() };
+        let open = Open { event: Arc::clone(event), steps: Vec::new(), held: user.held.hold(bytes) };
         let outcome = user.matcher.event(&seen, of, open);
         self.open = self.open - before + user.matcher.open();
         if self.open > self.open_max {
-            self.make_room();
+            self.make_room(|user| user.matcher.open());
         }
+        while self.held.all() > self.held_max && self.make_room(|user| user.held.mine()) {}
         Some(outcome)
     }
 
-    /// The oldest beginning of the user who has most of them is given up: who has few loses none, however many others have.
-    fn make_room(&mut self) {
-        let most = self.all.values_mut().max_by_key(|user| user.matcher.open());
-        if let Some(user) = most {
-            user.matcher.forget_oldest();
-            self.open -= 1;
-        }
+    /// The oldest beginning of the user who has most is given up: who has few loses none, however many others have. False: he has none.
+    fn make_room(&mut self, has: fn(&SpanUser) -> usize) -> bool {
+        let with_some = self.all.values_mut().filter(|user| user.matcher.open() > 0);
+        let Some(user) = with_some.max_by_key(|user| has(user)) else { return false };
+        user.matcher.forget_oldest();
+        self.open -= 1;
+        true
     }
 
     /// Whether one more late interval of this user may wait to be fetched. If not, it is counted.
