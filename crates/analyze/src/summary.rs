@@ -142,7 +142,7 @@ pub struct SpanSummary {
     pub threads: Vec<SpanThreadSummary>,
     /// Events that have no counterpart.
     pub unmatched: UnmatchedEvents,
-    /// How often a look missed events of a thread: they were overwritten before, or damaged.
+    /// How often a look missed events of a thread: they were overwritten before, or there was no time for them. or damaged.
     pub missed_looks: u64,
     /// What was left out, of each user of whose programs anything was.
     #[serde(default)]
@@ -156,7 +156,7 @@ pub struct SpanSummary {
 pub struct SpanUserLosses {
     /// The user.
     pub user: u32,
-    /// How often a look missed events of a thread: they were overwritten before.
+    /// How often a look missed events of a thread: they were overwritten before, or there was no time for them.
     pub missed_looks: u64,
     /// Events whose bytes or times cannot be.
     pub damaged: u64,

@@ -80,6 +80,8 @@ pub(crate) const HANGING_MAX: usize = 16;
 /// Emptying one user's rings, before the next user's turn; and at the end of a recording.
 pub(crate) const DRAIN: Duration = Duration::from_millis(5);
 pub(crate) const LAST_DRAIN: Duration = Duration::from_secs(5);
+/// CPU time for one user's new events in a look of a flight recorder, what the sink does with each included.
+pub(crate) const ARRIVALS: Duration = Duration::from_millis(10);
 /// Bytes taken from one ring before the next ring's turn.
 pub(crate) const TAKE_BYTES: u64 = 8 << 20;
 /// Bytes of one user's rings in a snapshot of a flight recorder.

@@ -363,6 +363,13 @@ impl Programs {
         Ok(drained)
     }
 
+    /// Whether all programs are of one user.
+    fn is_alone(&self) -> bool {
+        let mut served = self.users.values().filter(|user| user.served.is_some()).map(User::whose);
+        let first = served.next();
+        served.all(|whose| Some(whose) == first)
+    }
+
     fn drain_all(
         &mut self,
         stopping: bool,
@@ -370,9 +377,7 @@ impl Programs {
         drained: &mut DrainSummary,
     ) -> io::Result<()> {
         let own = nix::unistd::geteuid().as_raw();
-        let mut served = self.users.values().filter(|user| user.served.is_some()).map(User::whose);
-        let first = served.next();
-        let is_alone = served.all(|whose| Some(whose) == first);
+        let is_alone = self.is_alone();
         let ids: Vec<PlaceId> =
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();

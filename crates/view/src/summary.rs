@@ -387,7 +387,7 @@ fn not_paired_text(between: &SpanSummary, style: Style) -> String {
 /// What was left out of one user's programs.
 fn user_losses_text(user: &SpanUserLosses, style: Style) -> String {
     let causes = [
-        (user.missed_looks, "looks that missed events overwritten before"),
+        (user.missed_looks, "looks that missed events, overwritten before or too many"),
         (user.damaged, "damaged events"),
         (user.too_many_descriptions, "events left out because programs describe too many different ones"),
         (user.too_many_events, "events left out because too many came between two looks"),

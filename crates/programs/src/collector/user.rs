@@ -34,6 +34,8 @@ pub(super) struct User {
     to_drain: BTreeSet<ProcessId>,
     /// Where the last turn of emptying rings ended.
     drained: Option<ProcessId>,
+    /// The first ring that the last look at what has come passed over: of this process, the one of this number.
+    pub(super) passed_over: Option<(ProcessId, usize)>,
 }
 
 impl User {
@@ -51,6 +53,7 @@ impl User {
             behind: BTreeSet::new(),
             to_drain: BTreeSet::new(),
             drained: None,
+            passed_over: None,
         }
     }
 

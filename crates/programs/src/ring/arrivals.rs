@@ -27,6 +27,17 @@ pub(super) struct Looked {
     waiting: Option<(u64, Instant)>,
 }
 
+impl Looked {
+    /// Nothing before `head` is of interest. `begin`: of its sub-buffer.
+    fn passed_over(self, begin: u64, head: u64) -> Looked {
+        match self.at < begin {
+            true => Looked { at: begin, sync: None, from: head, waiting: None },
+            // The time is known.
+            false => Looked { from: head, ..self },
+        }
+    }
+}
+
 /// A record that has come.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
@@ -69,18 +80,19 @@ impl Arrivals {
 
 impl Ring {
     /// The records with these ids (in order) that have come since the last time. `is_new`: its first records count, too, if it was not looked
-    /// at before. `is_last`: its thread writes nothing more.
-    pub(crate) fn arrivals(&mut self, wanted: &[u32], (is_new, is_last): (bool, bool), into: &mut Arrivals) {
+    /// at before. `is_last`: its thread writes nothing more. `is_over` is asked after each sub-buffer, with the number of those that were found:
+    /// whether the rest is passed over. Returns whether none was.
+    pub(crate) fn arrivals(
+        &mut self,
+        wanted: &[u32],
+        (is_new, is_last): (bool, bool),
+        into: &mut Arrivals,
+        is_over: &dyn Fn(usize) -> bool,
+    ) -> bool {
         into.clear();
         let layout = self.info.layout;
-        // A program can write any position there.
-        let head = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+        let (mut looked, head) = self.begin_look(is_new);
         let begin = head - head % layout.sub_bytes;
-        let mut looked = self.arrived.take().unwrap_or(match is_new {
-            true => Looked { at: self.tail, sync: self.sync, from: self.tail, waiting: None },
-            // Its time is at the beginning of the sub-buffer.
-            false => Looked { at: begin, sync: None, from: head, waiting: None },
-        });
         if head.wrapping_sub(looked.at) > layout.ring_bytes - layout.sub_bytes {
             into.has_missed = true;
             looked = Looked { at: begin, sync: None, waiting: None, ..looked };
@@ -99,8 +111,35 @@ impl Ring {
             if !is_at_end {
                 break;
             }
+            if looked.at < head && is_over(into.records.len()) {
+                into.has_missed = true;
+                self.arrived = Some(looked.passed_over(begin, head));
+                return false;
+            }
         }
         self.arrived = Some(looked);
+        true
+    }
+
+    /// The same without a look at any of them.
+    pub(crate) fn pass_over(&mut self, is_new: bool, into: &mut Arrivals) {
+        into.clear();
+        let (looked, head) = self.begin_look(is_new);
+        into.has_missed = looked.at.max(looked.from) < head;
+        self.arrived = Some(looked.passed_over(head - head % self.info.layout.sub_bytes, head));
+    }
+
+    /// How far it was looked at, and how far it is.
+    fn begin_look(&mut self, is_new: bool) -> (Looked, u64) {
+        // A program can write any position there.
+        let head = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+        let begin = head - head % self.info.layout.sub_bytes;
+        let looked = self.arrived.take().unwrap_or(match is_new {
+            true => Looked { at: self.tail, sync: self.sync, from: self.tail, waiting: None },
+            // Its time is at the beginning of the sub-buffer.
+            false => Looked { at: begin, sync: None, from: head, waiting: None },
+        });
+        (looked, head)
     }
 
     /// Goes through one sub-buffer. False: the record here is not complete yet.

@@ -78,7 +78,7 @@ impl Writer {
 /// The values of the wanted events that a look finds, their times, and whether some were missed.
 fn look(ring: &mut Ring, is_new: bool) -> (Vec<u64>, Vec<u64>, bool) {
     let mut found = Arrivals::default();
-    ring.arrivals(&[2, 7], (is_new, false), &mut found);
+    assert!(ring.arrivals(&[2, 7], (is_new, false), &mut found, &|_| false));
     let value = |record| u64::from_le_bytes(found.payload(record)[..8].try_into().unwrap());
     let values = found.records.iter().map(value).collect();
     (values, found.records.iter().map(|record| record.counter).collect(), found.has_missed)
@@ -125,6 +125,39 @@ fn events_that_were_overwritten_are_missed_and_those_after_them_have_their_time(
     assert_eq!(times.last(), Some(&thread.time));
     thread.event(7, 2000);
     assert_eq!(look(&mut ring, true), (vec![2000], vec![thread.time], false));
+}
+
+#[test]
+fn what_there_is_no_time_for_is_passed_over_and_what_comes_then_has_its_time() {
+    let (mut thread, mut ring) = Writer::new();
+    let write = |thread: &mut Writer, values: std::ops::Range<u64>| {
+        values.for_each(|value| {
+            thread.event(7, value);
+        });
+    };
+    write(&mut thread, 0..600);
+    // There was time for the first sub-buffer.
+    let mut found = Arrivals::default();
+    assert!(!ring.arrivals(&[7], (true, false), &mut found, &|found| found > 0));
+    assert!(found.has_missed && (1..300).contains(&found.records.len()), "{}", found.records.len());
+    write(&mut thread, 600..610);
+    let (values, times, has_missed) = look(&mut ring, true);
+    assert_eq!((values, has_missed), ((600..610).collect(), false));
+    assert_eq!(times.last(), Some(&thread.time));
+    // And for none.
+    write(&mut thread, 610..1000);
+    ring.pass_over(true, &mut found);
+    assert!(found.has_missed && found.records.is_empty());
+    write(&mut thread, 1000..1010);
+    assert_eq!(look(&mut ring, true).0, (1000..1010).collect::<Vec<u64>>());
+    // Of what has not come nothing is missed, and in the same sub-buffer the time is known.
+    ring.pass_over(true, &mut found);
+    assert!(!found.has_missed);
+    write(&mut thread, 1010..1012);
+    ring.pass_over(true, &mut found);
+    assert!(found.has_missed);
+    write(&mut thread, 1012..1014);
+    assert_eq!(look(&mut ring, true), (vec![1012, 1013], vec![thread.time - 10, thread.time], false));
 }
 
 #[test]

@@ -362,6 +362,10 @@ impl NewEvents for SpanTracker {
         self.arrived.push(Arrived { owner, thread, class, cpu, counter, time_ns: 0, values });
     }
 
+    fn has_room(&self, account: u32, events: usize) -> bool {
+        self.users.has_room(account, events)
+    }
+
     fn missed(&mut self, account: u32, ring: &RingInfo) {
         if self.is_of_another_process(ring) {
             return;

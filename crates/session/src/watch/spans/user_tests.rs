@@ -159,10 +159,13 @@ fn events_of_one_user_between_two_looks_leave_others_theirs() {
     for number in 0..1000 {
         fake.event_in(of(LIAR), BEGIN, 200 * MS, number);
     }
+    let room = |fake: &Fake, user| fake.tracker.has_room(user, 0);
+    assert!(!room(&fake, LIAR) && room(&fake, VICTIM) && !fake.tracker.has_room(VICTIM, 25));
     fake.event_in(of(VICTIM), BEGIN, 201 * MS, 7);
     fake.event_in(of(VICTIM), END, 240 * MS, 7);
     fake.look(250 * MS, false);
     fake.look(260 * MS, false);
+    assert!(room(&fake, LIAR));
     assert_eq!(fake.tracker.take_late().len(), 1);
     assert_eq!(only_losses(&fake.tracker).too_many_events, 950);
     // What has come is paired, and makes room.

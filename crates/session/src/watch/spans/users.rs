@@ -193,6 +193,12 @@ impl SpanUsers {
         *count += 1;
     }
 
+    /// Whether more events than this of a user may come before the next look is over.
+    pub(super) fn has_room(&self, account: u32, events: usize) -> bool {
+        let mine = self.all.get(&account).map_or(0, |user| user.arrived);
+        mine + events < share(self.arrived_max, self.arrived, mine)
+    }
+
     /// Whether one more event of this user may come before the next look is over.
     pub(super) fn may_arrive(&mut self, account: u32) -> bool {
         let (all, most) = (self.arrived, self.arrived_max);
