@@ -25,6 +25,10 @@ const LEVELS: usize = 16;
 const IMAGE_BYTES: usize = 128 << 20;
 /// A time at the ends of a recording may be wrong by so much, where the kernel does not trust the programs' counter.
 const AROUND_NS: u64 = 1_000_000_000;
+/// Numbers of messages go up to this, and begin again.
+const NUMBERS: u64 = 0x7f;
+/// Messages of handlers within one that may be the first of a thread.
+const UNDECIDED_MAX: usize = 1 << 12;
 /// Words of a record.
 const WORDS_MAX: u64 = 0x3ff;
 
@@ -128,6 +132,8 @@ struct ThreadEvents {
 struct Open {
     words: Vec<u64>,
     who: Option<Who>,
+    /// It may be the first one of a thread.
+    may_be_first: bool,
 }
 
 impl Open {
@@ -141,8 +147,37 @@ struct Channel {
     open: Vec<Open>,
     /// What was said last, with the number of the message: of a handler's that has overtaken others, theirs is one before.
     who: Vec<(u64, Who)>,
-    /// The number of its next message.
+    numbers: Numbers,
+    /// A message that may be the first one of a thread is open: what numbers were expected before, and those that have come since, beginning with its own.
+    undecided: Option<(Numbers, Vec<u64>)>,
+}
+
+/// Which numbers of messages have come.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    /// Of the next message; `None`: any.
     next: Option<u64>,
+    /// The last ones that were passed over: they may still come.
+    absent: Vec<u64>,
+}
+
+impl Numbers {
+    /// A message with this one has come. Returns how many more are missing than before.
+    fn come(&mut self, number: u64) -> i64 {
+        let gap = self.next.map_or(0, |next| number.wrapping_sub(next) & NUMBERS);
+        if gap > NUMBERS - LEVELS as u64 {
+            // A handler has come between its number and its first word, and has sent its own: it was missing until now.
+            let absent = self.absent.iter().position(|absent| *absent == number);
+            return absent.map_or(0, |place| {
+                self.absent.remove(place);
+                -1
+            });
+        }
+        self.absent.extend((1..=gap).rev().map(|before| number.wrapping_sub(before) & NUMBERS));
+        self.absent.drain(..self.absent.len().saturating_sub(LEVELS));
+        self.next = Some((number + 1) & NUMBERS);
+        i64::try_from(gap).unwrap_or_default()
+    }
 }
 
 /// Packets become events of threads.
@@ -155,27 +190,45 @@ pub(super) struct ChannelEvents {
 
 impl Channel {
     fn begin(&mut self, word: u64, losses: &mut ChannelLosses) {
-        let number = word >> 16 & 0x7f;
-        // A thread that begins counts from 0, and says who it is.
-        let is_new = word & 0xffff == u64::from(abi::RTU_ID_WHO) && number == 0;
-        let gap = self.next.filter(|_| !is_new).map_or(0, |next| number.wrapping_sub(next) & 0x7f);
-        if gap > 0x7f - LEVELS as u64 {
-            // A handler has come between its number and its first word, and has sent its own: it was missing until now.
-            losses.missing = losses.missing.saturating_sub(1);
-        } else {
-            losses.missing += gap;
-            self.next = Some((number + 1) & 0x7f);
+        let number = word >> 16 & NUMBERS;
+        // A thread that begins counts from 0, and says who it is. So may one that has said that before: its number is 0 again, or its handlers have come
+        // between its first number and its first word.
+        let may_be_first = word & 0xffff == u64::from(abi::RTU_ID_WHO) && number == 0;
+        if may_be_first {
+            self.decide(false, losses);
+            self.undecided = Some((self.numbers.clone(), Vec::new()));
+        }
+        match &mut self.undecided {
+            Some((_, numbers)) if numbers.len() < UNDECIDED_MAX => numbers.push(number),
+            Some(_) => {
+                self.decide(false, losses);
+                self.come(&[number], losses);
+            }
+            None => self.come(&[number], losses),
         }
         if self.open.len() == LEVELS {
             self.open.remove(0);
             losses.unfinished += 1;
         }
-        let who = self.who.iter().rev().find(|(said, _)| number.wrapping_sub(*said) & 0x7f < 0x70);
-        self.open.push(Open { words: vec![word], who: who.map(|(_, who)| who.clone()) });
+        let who = self.who.iter().rev().find(|(said, _)| number.wrapping_sub(*said) & NUMBERS < 0x70);
+        self.open.push(Open { words: vec![word], who: who.map(|(_, who)| who.clone()), may_be_first });
+    }
+
+    fn come(&mut self, numbers: &[u64], losses: &mut ChannelLosses) {
+        for number in numbers {
+            losses.missing = losses.missing.saturating_add_signed(self.numbers.come(*number));
+        }
+    }
+
+    /// The message that may be the first one of a thread is of the thread that had the channel before, or of another.
+    fn decide(&mut self, is_same: bool, losses: &mut ChannelLosses) {
+        let Some((before, numbers)) = self.undecided.take() else { return };
+        self.numbers = if is_same { before } else { Numbers { next: Some(0), absent: Vec::new() } };
+        self.come(&numbers, losses);
     }
 
     fn say(&mut self, number: u64, who: Who) {
-        // Of another thread, which had the channel before.
+        // Those of another thread, which had the channel before.
         self.who.retain(|(_, before)| before.thread == who.thread);
         if self.who.len() == LEVELS {
             self.who.remove(0);
@@ -188,13 +241,16 @@ impl ChannelEvents {
     /// A message is whole.
     fn end(&mut self, place: (u16, u16), message: Open) {
         let Some((first, payload)) = message.words.split_first() else { return };
-        if message.wanted() != message.words.len() as u64 {
-            self.losses.damaged += 1;
+        let id = (first & 0xffff) as u32;
+        if message.wanted() == message.words.len() as u64 && id == abi::RTU_ID_WHO {
+            self.who(place, &message);
             return;
         }
-        let id = (first & 0xffff) as u32;
-        if id == abi::RTU_ID_WHO {
-            self.who(place, &message.words);
+        if message.may_be_first {
+            self.channels.entry(place).or_default().decide(false, &mut self.losses);
+        }
+        if message.wanted() != message.words.len() as u64 {
+            self.losses.damaged += 1;
             return;
         }
         let Some(who) = message.who.filter(|_| id < abi::RTU_EVENTS_MAX) else {
@@ -208,13 +264,17 @@ impl ChannelEvents {
     }
 
     /// A thread says who it is.
-    fn who(&mut self, place: (u16, u16), words: &[u64]) {
+    fn who(&mut self, place: (u16, u16), message: &Open) {
+        let words = &message.words;
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let word = |at: usize| words.get(at / 8).copied().unwrap_or(0);
         let half = |at: usize| (word(at) >> (at % 8 * 8)) as u32;
         if bytes.len() != size_of::<abi::rtu_who>()
             || half(offset_of!(abi::rtu_who, version)) != abi::RTU_CHANNEL_VERSION
         {
+            if message.may_be_first {
+                self.channels.entry(place).or_default().decide(false, &mut self.losses);
+            }
             self.losses.damaged += 1;
             return;
         }
@@ -235,11 +295,17 @@ impl ChannelEvents {
         // Any number, by anybody.
         self.losses.unwritten = self.losses.unwritten.saturating_add(lost.saturating_sub(known.lost));
         known.lost = known.lost.max(lost);
-        self.channels.entry(place).or_default().say(word(0) >> 16 & 0x7f, Who { thread, sync, lost });
+        let channel = self.channels.entry(place).or_default();
+        if message.may_be_first {
+            let is_same = channel.who.last().is_some_and(|(_, before)| before.thread == thread);
+            channel.decide(is_same, &mut self.losses);
+        }
+        channel.say(word(0) >> 16 & NUMBERS, Who { thread, sync, lost });
     }
 
     fn finish(&mut self) {
         for channel in self.channels.values_mut() {
+            channel.decide(false, &mut self.losses);
             self.losses.unfinished += channel.open.len() as u64;
             channel.open.clear();
         }
@@ -280,6 +346,7 @@ impl Sink for ChannelEvents {
 impl ChannelEvents {
     fn cut(&mut self) {
         for channel in self.channels.values_mut() {
+            channel.decide(false, &mut self.losses);
             self.losses.cut += channel.open.len() as u64;
             channel.open.clear();
         }

@@ -128,6 +128,50 @@ fn a_message_that_a_handler_has_overtaken_is_not_missing() {
 }
 
 #[test]
+fn the_first_message_of_a_thread_that_its_handlers_have_overtaken_begins_no_other_thread() {
+    let mut encoder = Encoder::new();
+    encoder.sync().master(16).channel(3);
+    // Handlers came between the number of the first one and its first word, and one more in the middle of it.
+    send(&mut encoder, &who(9, 1, 102, 0));
+    for number in 2..5 {
+        send(&mut encoder, &event(1, number, 100 + number, &[]));
+    }
+    let first = who(9, 0, 100, 0);
+    encoder.marked(Width::D64, first[0], Some(1));
+    send(&mut encoder, &event(1, 5, 105, &[]));
+    first[1..].iter().for_each(|word| {
+        encoder.data(Width::D64, *word, None);
+    });
+    encoder.flag(None);
+    for number in (6..128).chain(0..128).filter(|number| *number != 60) {
+        let says_who = number % 64 == 0;
+        send(&mut encoder, &if says_who { who(9, number, 300, 0) } else { event(1, number, 300, &[]) });
+    }
+    let events = read(&encoder.finish());
+    assert_eq!(events.losses, ChannelLosses { missing: 2, ..ChannelLosses::default() });
+    assert_eq!(of(&events, 9).len(), 4 + 120 + 125);
+}
+
+#[test]
+fn what_is_missing_before_a_number_begins_again_is_missing() {
+    let mut encoder = Encoder::new();
+    encoder.sync().master(16).channel(3);
+    send(&mut encoder, &who(9, 120, 100, 0));
+    // 121 to 127 never came.
+    send(&mut encoder, &who(9, 0, 100, 0));
+    send(&mut encoder, &event(1, 1, 101, &[]));
+    // 2 came late, 3 never, and 1 twice: that is nothing that was missing.
+    for number in [4, 2, 1] {
+        send(&mut encoder, &event(1, number, 101, &[]));
+    }
+    // Of another thread.
+    send(&mut encoder, &who(10, 0, 200, 0));
+    send(&mut encoder, &event(1, 2, 201, &[]));
+    let events = read(&encoder.finish());
+    assert_eq!(events.losses, ChannelLosses { missing: 7 + 1 + 1, ..ChannelLosses::default() });
+}
+
+#[test]
 fn channels_are_told_apart_and_a_channel_may_have_another_thread_later() {
     let mut encoder = Encoder::new();
     encoder.sync().master(16);
