@@ -418,6 +418,9 @@ RTSCOPE__HIDDEN_FUNCTION unsigned char *rtscope__stage(uint32_t id, uint64_t byt
 	RTSCOPE__WRITTEN_BEFORE();
 	RTSCOPE__STORE(channel->depth, level + 1);
 	RTSCOPE__WRITTEN_BEFORE();
+	/* One that came before had this level, and has left 0 there: until now this event's place is nobody's, so the next one does not take it. */
+	RTSCOPE__STORE(channel->stacks[level], stack);
+	RTSCOPE__WRITTEN_BEFORE();
 	now = rtscope__now(shared->clock);
 	place->time = now;
 	place->words[0] = id | (bytes >> 3) << 24 | now << RTU_TIME_SHIFT;
@@ -508,6 +511,9 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__send(const unsigned char *payload)
 	/* ORDER: signal fence; a handler that comes before this has staged one level higher, and is done. */
 	RTSCOPE__WRITTEN_BEFORE();
 	RTSCOPE__STORE(channel->depth, level);
+	/* ORDER: as above; pairs with the second store in rtscope__stage(), which this one may be a handler of. */
+	RTSCOPE__WRITTEN_BEFORE();
+	RTSCOPE__STORE(channel->stacks[level], (uintptr_t)0);
 }
 
 #ifdef __cplusplus

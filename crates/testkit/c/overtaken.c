@@ -2,16 +2,22 @@
 /*
  * The C half of rtscope-overtaken: as many threads as a mapping has channels begin, emit and end, again and again, while another one forks. The first thread
  * has a channel of its own, so each time one of them maps the device, and one gives it up. Each child looks whether it has a descriptor or a mapping of the device, which would keep channels that it never uses.
+ *
+ * With 0 forks: events that a handler interrupts between two stores of what a channel knows of them, and another one while they are copied. Both stand at the
+ * same place of an alternate stack.
  */
 #define _GNU_SOURCE
+void rtscope_overtaken_between(void);
 #include <rtscope/rtscope.h>
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,11 +103,60 @@ static int inherits(const char *device)
 	return found;
 }
 
+static volatile int raises;
+static volatile unsigned int handled;
+static unsigned char *page;
+
+void rtscope_overtaken_between(void)
+{
+	if (raises) {
+		raises = 0;
+		raise(SIGUSR1);
+	}
+}
+
+static void on_signal(int signal)
+{
+	RTSCOPE_EVENT(test, inner, rtscope_u32(number, handled));
+	handled++;
+	if (signal == SIGSEGV)
+		mprotect(page, 4096, PROT_READ | PROT_WRITE);
+}
+
+#define INTERRUPTED 20
+
+static int interrupted(void)
+{
+	struct sigaction action;
+	stack_t stack = { .ss_size = 1 << 16 };
+
+	page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack.ss_sp = malloc(stack.ss_size);
+	if (page == MAP_FAILED || !stack.ss_sp || sigaltstack(&stack, NULL))
+		return 1;
+	memset(&action, 0, sizeof(action));
+	action.sa_handler = on_signal;
+	action.sa_flags = SA_ONSTACK;
+	sigaction(SIGUSR1, &action, NULL);
+	sigaction(SIGSEGV, &action, NULL);
+	for (unsigned int i = 0; i < INTERRUPTED; i++) {
+		memset(page, (int)i, 4096);
+		mprotect(page, 4096, PROT_NONE);
+		raises = 1;
+		RTSCOPE_EVENT(test, outer, rtscope_u32(number, i), rtscope_seq_u8(bytes, page, 9));
+	}
+	printf("emitted %u\n", INTERRUPTED + handled);
+	fflush(stdout);
+	return 0;
+}
+
 int rtscope_overtaken(unsigned int forks, const char *device)
 {
 	unsigned int descriptors = 0, mappings = 0, unknown = 0, without = 0;
 	pthread_t thread;
 
+	if (!forks)
+		return interrupted();
 	pthread_barrier_init(&barrier, NULL, THREADS);
 	pthread_create(&thread, NULL, starts, NULL);
 	for (unsigned int i = 0; i < forks; i++) {

@@ -115,6 +115,20 @@ fn assert_in_order(events: &[String]) {
     }
 }
 
+/// Of the events of this name there is one of each number. Returns how many there are.
+fn assert_each_number_once(events: &[String], name: &str) -> usize {
+    let of_name = events.iter().filter(|event| event.split(':').nth(1) == name.split(':').nth(1));
+    let number = |event: &String| {
+        let rest = event.split_once("number = ").unwrap_or_else(|| panic!("{event}")).1;
+        rest.split([',', ' ']).next().and_then(|number| number.parse::<usize>().ok()).expect("a number")
+    };
+    let mut numbers: Vec<usize> = of_name.map(number).collect();
+    numbers.sort_unstable();
+    let wrong = numbers.iter().enumerate().find(|(place, number)| place != *number);
+    assert_eq!(wrong, None, "{name}: the first that is missing, or there twice");
+    numbers.len()
+}
+
 /// The channels of each process: its number is in what its threads say of themselves (struct rtu_who).
 fn channels_of(packets: &[Packet]) -> BTreeMap<u32, BTreeSet<(u16, u16)>> {
     const WHO: u64 = 0xfffd;
@@ -199,7 +213,13 @@ fn root_vm_a_handlers_events_within_those_that_it_interrupts_come_through_an_stm
     let Some((stm, emitter)) = device() else { return };
     let recording = Recording::of(&stm, &[STM], &[&emitter, "1", "2000", "timer"]);
     let (decoded, _) = recording.decoded();
+    assert_eq!((stm.count("refused"), stm.count("lost")), (0, 0), "of the device");
     assert_eq!((decoded.len() as u64, recording.lost()), (recording.emitted, 0), "{}", recording.said);
+    // Each with what it had to say.
+    for name in ["test:many", "test:tick", "test:inner"] {
+        let count = assert_each_number_once(&decoded, name);
+        assert!(name == "test:inner" || count == 2000, "{name}: {count}");
+    }
     let mut open = 0;
     let within = recording.packets.iter().filter(|packet| match packet.payload {
         Payload::Data { marked: true, .. } => {
@@ -213,6 +233,19 @@ fn root_vm_a_handlers_events_within_those_that_it_interrupts_come_through_an_stm
         _ => false,
     });
     assert!(within.count() > 0, "no handler came into a message");
+}
+
+/// One handler comes when its event would have the level of the other, another one, of the same stack pointer, while that is copied.
+// NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory
+#[test]
+fn root_vm_two_handlers_in_one_event_leave_it_whole_on_its_way_to_an_stm() {
+    let Some((stm, _)) = device() else { return };
+    let program = program("rtscope-overtaken").expect("it is built").display().to_string();
+    let recording = Recording::of(&stm, &[STM], &[&program, "0"]);
+    let (decoded, _) = recording.decoded();
+    assert_eq!((decoded.len(), recording.emitted, recording.lost()), (60, 60, 0), "{}", recording.said);
+    assert_eq!(assert_each_number_once(&decoded, "test:outer"), 20);
+    assert_eq!(assert_each_number_once(&decoded, "test:inner"), 40);
 }
 
 // NEEDS: verifier, module stm_core, module stm_p_basic, module stm_memory
