@@ -13,7 +13,6 @@
 
 use crate::policy::{self, Policy, Reservation};
 use crate::{Cpus, System, tasks};
-use std::fs;
 
 /// The kernel's own smallest runtime: DL_SCALE is 10 bits in kernel/sched/deadline.c.
 const LEAST_RUNTIME_NS: u64 = 1024;
@@ -270,8 +269,8 @@ pub struct KernelReservations {
 
 /// The kernel's own sums, where debugfs has them.
 pub fn account(system: &System, cpu: u32) -> Option<KernelReservations> {
-    // Not through System::read: it is long.
-    parse_account(&fs::read_to_string(system.path("/sys/kernel/debug/sched/debug")).ok()?, cpu)
+    // It is long, and has the names of all tasks.
+    parse_account(&system.read_whole("/sys/kernel/debug/sched/debug").ok()?, cpu)
 }
 
 fn parse_account(text: &str, cpu: u32) -> Option<KernelReservations> {
@@ -315,6 +314,7 @@ pub fn kernel_says_busy(system: &System, reservation: &Reservation, may_use: &Cp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const MS: u64 = 1_000_000;
 
@@ -440,6 +440,13 @@ mod tests {
             assert_eq!(parse_account(&text, cpu).expect("there").of_each, None);
         }
         assert_eq!(parse_account(&text, 2), None);
+        // A task's name, further down, need not be text.
+        let directory = tempfile::tempdir().expect("a directory");
+        let system = System::new(directory.path());
+        fs::create_dir_all(system.path("/sys/kernel/debug/sched")).expect("made");
+        let with_name = [text.as_bytes(), b"\n\nrunnable tasks:\n S ", &[0xff], b"  1\n"].concat();
+        fs::write(system.path("/sys/kernel/debug/sched/debug"), with_name).expect("written");
+        assert_eq!(account(&system, 0), Some(first));
     }
 
     #[test]

@@ -82,7 +82,8 @@ impl Budget {
 /// latter the kernel writes all groups that the process is in, which can take 17 ms. `None`: it has ended.
 pub fn user_of(pid: Pid) -> Option<u32> {
     match fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        0 => real_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?),
+        // With a name in it, which need not be text.
+        0 => real_user(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/status")).ok()?)),
         user => Some(user),
     }
 }
@@ -127,5 +128,10 @@ mod tests {
         assert_eq!(real_user("Name:\ta\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(1000));
         assert_eq!(user_of(Pid(std::process::id())), Some(nix::unistd::getuid().as_raw()));
         assert_eq!(user_of(Pid(u32::MAX)), None);
+        // Its name need not be text.
+        let name = fs::read("/proc/self/comm").unwrap();
+        fs::write("/proc/self/comm", [0xff]).unwrap();
+        assert_eq!(user_of(Pid(std::process::id())), Some(nix::unistd::getuid().as_raw()));
+        fs::write("/proc/self/comm", name).unwrap();
     }
 }

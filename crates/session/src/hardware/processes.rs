@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What was mapped before a recording began: the code of processes that are there already, from `/proc`, as records.
 
-use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{PerfWriter, SampleId};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 /// Adds the names and mappings of processes that are there now. One that ends meanwhile has fewer.
@@ -12,26 +11,31 @@ pub(crate) fn add(writer: &mut PerfWriter, only: Option<u32>) -> io::Result<()> 
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     for pid in numbers.filter(|pid| only.is_none_or(|only| only == *pid)) {
-        add_one(writer.encoder(), pid);
-        // Written when there is enough of it.
-        writer.records(&[])?;
+        add_one(writer, pid)?;
     }
     Ok(())
 }
 
-fn add_one(encoder: &mut PerfEncoder, pid: u32) {
+fn add_one(writer: &mut PerfWriter, pid: u32) -> io::Result<()> {
     let process = format!("/proc/{pid}");
     let of = |tid: u32| SampleId { pid: Some(pid), tid: Some(tid), ..SampleId::default() };
     for thread in fs::read_dir(Path::new(&process).join("task")).into_iter().flatten().flatten() {
-        let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        let name = fs::read(thread.path().join("comm")).unwrap_or_default();
+        let name = String::from_utf8_lossy(&name);
         if let Some(tid) = thread.file_name().to_str().and_then(|tid| tid.parse().ok()) {
-            encoder.comm(pid, tid, name.trim_end(), &of(tid));
+            writer.encoder().comm(pid, tid, name.trim_end(), &of(tid));
         }
     }
-    let maps = fs::read_to_string(Path::new(&process).join("maps")).unwrap_or_default();
-    for (place, file) in maps.lines().filter_map(code) {
-        encoder.mmap2(pid, place, file, &of(pid));
+    // Line by line: a process may have 65 530 mappings, with names of 4 KB each that need not be text.
+    let maps = File::open(Path::new(&process).join("maps")).into_iter();
+    for line in maps.flat_map(|maps| BufReader::new(maps).split(b'\n')).map_while(Result::ok) {
+        if let Some((place, file)) = code(&String::from_utf8_lossy(&line)) {
+            writer.encoder().mmap2(pid, place, file, &of(pid));
+            // Written when there is enough of it.
+            writer.records(&[])?;
+        }
     }
+    writer.records(&[])
 }
 
 /// Where code of a file is: address, bytes, and the place in the file.

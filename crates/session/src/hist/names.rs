@@ -95,7 +95,7 @@ impl KeyNames {
 
     fn file_system(&mut self, dev: u32) -> Option<String> {
         if !self.file_systems.contains_key(&dev) {
-            let now = mounted(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+            let now = mounted(&mount_list());
             self.file_systems.extend(now.into_iter().map(|(dev, place)| (dev, Some(place))));
         }
         // One that is not mounted here is not looked for again.
@@ -112,6 +112,11 @@ impl KeyNames {
         // One that is gone is not looked for again: a look is at thousands of directories.
         self.cgroups.entry(id).or_insert_with(|| format!("cgroup {id}")).clone()
     }
+}
+
+/// What is mounted here. A user's FUSE file system may be among it, in a place whose name is not text.
+fn mount_list() -> String {
+    String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned()
 }
 
 /// File systems by device, with the first place where each is mounted.
@@ -135,7 +140,7 @@ fn mounted(text: &str) -> HashMap<u32, String> {
 
 /// The cgroups of the default hierarchy, by the number of their directory, which is their id.
 fn cgroups() -> HashMap<u32, String> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let text = mount_list();
     let line = text.lines().find(|line| line.contains(" - cgroup2 "));
     let Some(root) = line.and_then(|line| line.split(' ').nth(4)).map(Path::new) else {
         return HashMap::new();

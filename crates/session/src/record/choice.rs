@@ -183,8 +183,9 @@ fn is_below(own: &str, group: &str) -> bool {
 
 /// That of version 2.
 fn cgroup_of(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
+    let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
+    // Whoever makes a cgroup gives it any name.
+    String::from_utf8_lossy(&text).lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
