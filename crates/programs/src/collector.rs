@@ -47,6 +47,8 @@ pub use crate::walk::{Chunk, Records};
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Taking over what was found, between two rounds of emptying rings.
 const ADOPT: Duration = Duration::from_millis(2);
+/// Looking whose the files are that were found and could not be taken over.
+const LEFT_WAITING: Duration = Duration::from_millis(200);
 
 /// Reports that are retained of processes whose directories are gone.
 const PAST_MAX: usize = 1024;
@@ -125,6 +127,8 @@ pub struct Programs {
     beaten: Option<Instant>,
     /// Who has the first turn.
     turn: PlaceId,
+    /// Who has taken more time than his turns had.
+    owed: BTreeMap<Whose, Duration>,
     rings: u32,
     refusals: Refusals,
     /// Users whose programs another process records, or has recorded for a while, and that process.
@@ -161,6 +165,7 @@ impl Programs {
             next_needed: None,
             beaten: None,
             turn: 0,
+            owed: BTreeMap::new(),
             rings: 0,
             refusals: Refusals::default(),
             busy: Vec::new(),
@@ -382,11 +387,16 @@ impl Programs {
             self.users.range(self.turn..).chain(self.users.range(..self.turn)).map(|(id, _)| *id).collect();
         self.turn = ids.get(1).copied().unwrap_or_default();
         let looks = Looks { asked: self.look.asked(), answered: self.looked };
+        let resting = if stopping || is_alone { BTreeSet::new() } else { self.resting() };
         // One turn for each user, however many directories he has.
         let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
         for id in ids {
             let Some(user) = self.users.get_mut(&id).filter(|user| user.served.is_some()) else { continue };
             let now = Instant::now();
+            if resting.contains(&user.whose()) {
+                drained.fullest = drained.fullest.max(1.0);
+                continue;
+            }
             let taken = taken.entry(user.whose()).or_default();
             let until = match stopping {
                 // A recording of one's own programs ends when all is taken.
@@ -403,8 +413,19 @@ impl Programs {
                 }
             }
         }
+        let more = taken.into_iter().map(|(whose, taken)| (whose, taken.saturating_sub(DRAIN)));
+        self.owed.extend(more.filter(|(_, more)| !more.is_zero()));
         self.look_if_needed(looks, sink);
         Ok(())
+    }
+
+    /// Who has no turn now: one step may take longer than a turn, and what it took more is taken off the next ones.
+    fn resting(&mut self) -> BTreeSet<Whose> {
+        self.owed.retain(|_, owed| {
+            *owed = owed.saturating_sub(DRAIN);
+            !owed.is_zero()
+        });
+        self.owed.keys().copied().collect()
     }
 
     /// A ring that waits for a description is the only reason to ask for a look while others are at work, and a liar's ring can wait for one
@@ -471,11 +492,35 @@ impl Programs {
             let all = || {
                 self.users.values().map(|user| user.account).collect::<BTreeSet<u32>>().into_iter().collect()
             };
-            for user in self.look.unseen().unwrap_or_else(all) {
+            let unseen: BTreeSet<u32> = self.look.unseen().unwrap_or_else(all).into_iter().collect();
+            for user in unseen.into_iter().chain(self.left_waiting()).collect::<BTreeSet<u32>>() {
                 self.refusals.add(user, Cause::NotLookedAt, "");
             }
         }
         Ok(())
+    }
+
+    /// Gives up the files that were found and not taken over. Returns whose they are.
+    fn left_waiting(&mut self) -> BTreeSet<u32> {
+        let (mut left, mut places) = (BTreeSet::new(), BTreeMap::new());
+        let until = Instant::now() + LEFT_WAITING;
+        while let Some(found) = self.look.next() {
+            match found {
+                Found::Place(place) => {
+                    places.insert(place.id, place.account);
+                }
+                Found::File(id, ..) => {
+                    let known = self.users.get(&id).map(|user| user.account);
+                    left.extend(known.or_else(|| places.get(&id).copied()));
+                }
+                Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
+                _ => {}
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        left
     }
 
     /// What was left out of users, and why.
@@ -544,3 +589,6 @@ impl Drop for Programs {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,15 +9,20 @@ use rtscope_ctf::Condition;
 use rtscope_event::{Glob, counted};
 use rtscope_programs::RingInfo;
 use rtscope_store::user::{ChooseThreads, UserFilter};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Between a pattern and its condition.
 const IF: &str = " if ";
 /// Parents of a process that are looked at: a longer chain is none of a build.
 const PARENTS_MAX: usize = 64;
+/// Processes whose answer is remembered.
+const ANSWERS_MAX: usize = 1 << 16;
+/// Who was no child of COMMAND is none for so long: afterwards its number may be another's, or its parent's number.
+const STRANGER_FOR: Duration = Duration::from_millis(100);
 
 /// Which processes are recorded. The default is all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,15 +39,27 @@ pub struct ProcessChoice {
     pub only_command: bool,
 }
 
-/// A choice that can be asked.
+/// A choice that can be asked. It asks /proc while the programs of all users wait, so each process is asked for once, however many threads it has, and
+/// parents that many have in common only now and then.
 #[derive(Debug)]
 struct Chooser {
     choice: ProcessChoice,
     comm: Option<Glob>,
-    /// With `only_command`: COMMAND and those of its children that were seen.
-    family: Option<Mutex<HashSet<u32>>>,
+    /// With `only_command`.
+    family: Option<Mutex<Family>>,
+    /// By user, number here and birth of the process that a ring says it is of: whether it is of the family, and that user's.
+    answers: Mutex<HashMap<(u32, u32, u64), bool>>,
     /// Threads of processes that had ended before anybody could ask for their parents or cgroups.
     ended: AtomicU64,
+}
+
+/// COMMAND and its children.
+#[derive(Debug, Default)]
+struct Family {
+    /// Those that were seen.
+    members: HashSet<u32>,
+    /// Processes whose line does not lead to COMMAND, and when that was seen.
+    strangers: HashMap<u32, Instant>,
 }
 
 /// The patterns alone, and the filter that is left to the collector. `command`: its number.
@@ -94,9 +111,7 @@ fn threads(choice: &ProcessChoice, command: Option<u32>) -> Result<Option<Arc<dy
             )));
         }
     }
-    let family = choice.only_command.then(|| Mutex::new(command.into_iter().collect()));
-    let ended = AtomicU64::new(0);
-    Ok(Some(Arc::new(Chooser { choice: choice.clone(), comm, family, ended })))
+    Ok(Some(Arc::new(Chooser { comm, ..Chooser::new(choice.clone(), command) })))
 }
 
 impl ChooseThreads for Chooser {
@@ -107,8 +122,7 @@ impl ChooseThreads for Chooser {
             && (uids.is_empty() || uids.contains(&ring.uid))
             && self.comm.as_ref().is_none_or(|comm| comm.matches(ring.comm.as_bytes()))
             && (cgroups.is_empty() || self.is_in_a_cgroup(pid))
-            && self.is_family(pid)
-            && self.is_whose_it_says(pid, ring.uid)
+            && self.is_meant((ring.uid, pid, ring.birth_ns))
     }
 
     fn wants_user(&self, uid: u32) -> bool {
@@ -128,6 +142,12 @@ impl ChooseThreads for Chooser {
 }
 
 impl Chooser {
+    fn new(choice: ProcessChoice, command: Option<u32>) -> Chooser {
+        let members = command.into_iter().collect();
+        let family = choice.only_command.then(|| Mutex::new(Family { members, strangers: HashMap::new() }));
+        Chooser { choice, comm: None, family, answers: Mutex::default(), ended: AtomicU64::new(0) }
+    }
+
     /// Whether a ring may be of the process that its file names, where processes are asked for.
     fn is_whose_it_says(&self, pid: u32, uid: u32) -> bool {
         let is_asked =
@@ -144,24 +164,51 @@ impl Chooser {
         self.choice.cgroups.iter().any(|group| is_below(&own, cgroup(group)))
     }
 
+    /// Whether the process of a ring is of the family, and is that user's, where processes are asked for. What a ring says of its birth may be a lie, but each is
+    /// asked for once.
+    fn is_meant(&self, process: (u32, u32, u64)) -> bool {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(answer) = answers.get(&process) {
+            return *answer;
+        }
+        let (uid, pid, _) = process;
+        let answer = self.is_family(pid) && self.is_whose_it_says(pid, uid);
+        if answers.len() >= ANSWERS_MAX {
+            answers.clear();
+        }
+        answers.insert(process, answer);
+        answer
+    }
+
     /// Whether a process is COMMAND, or one whose parents, as far as they are there, lead to it.
     fn is_family(&self, pid: u32) -> bool {
         let Some(family) = &self.family else { return true };
-        let mut family = family.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut line = vec![pid];
+        let Family { members, strangers } = &mut *family.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut line, now) = (Vec::new(), Instant::now());
+        let mut last = pid;
         while line.len() < PARENTS_MAX {
-            let Some(last) = line.last().copied() else { break };
-            if family.contains(&last) {
-                family.extend(line);
+            if members.contains(&last) {
+                members.extend(line);
                 return true;
             }
-            match parent_of(last) {
-                Some(parent) if parent > 1 => line.push(parent),
-                Some(_) => break,
+            // Not the process itself: its number may have been another's a moment ago.
+            let is_stranger = |since: &Instant| now.saturating_duration_since(*since) < STRANGER_FOR;
+            let is_known = last != pid && strangers.get(&last).is_some_and(is_stranger);
+            let parent = if is_known { Some(0) } else { parent_of(last) };
+            line.push(last);
+            match parent {
+                Some(parent) if parent > 1 => last = parent,
+                Some(_) => {
+                    if strangers.len() >= ANSWERS_MAX {
+                        strangers.clear();
+                    }
+                    strangers.extend(line.into_iter().map(|stranger| (stranger, now)));
+                    return false;
+                }
                 None => {
                     // ORDER: relaxed; as in remark().
                     self.ended.fetch_add(1, Ordering::Relaxed);
-                    break;
+                    return false;
                 }
             }
         }
@@ -232,7 +279,7 @@ mod tests {
     #[test]
     fn a_process_that_has_ended_is_in_no_cgroup_and_that_is_said() {
         let choice = ProcessChoice { cgroups: vec!["/".to_string()], ..ProcessChoice::default() };
-        let chooser = Chooser { choice, comm: None, family: None, ended: AtomicU64::new(0) };
+        let chooser = Chooser::new(choice, None);
         let mut child = std::process::Command::new("true").spawn().expect("coreutils are there");
         let pid = child.id();
         child.wait().expect("it ends");
@@ -246,11 +293,9 @@ mod tests {
         assert!(may_be_of(own, user) && !may_be_of(own, user + 4711));
         // A program that gave up its privileges has its file with root.
         assert!(may_be_of(own, 0));
-        let chooser = |only_command, pids| Chooser {
-            choice: ProcessChoice { pids, only_command, ..ProcessChoice::default() },
-            comm: None,
-            family: only_command.then(|| Mutex::new(HashSet::from([own]))),
-            ended: AtomicU64::new(0),
+        let chooser = |only_command, pids| {
+            let choice = ProcessChoice { pids, only_command, ..ProcessChoice::default() };
+            Chooser::new(choice, Some(own))
         };
         for chooser in [chooser(true, Vec::new()), chooser(false, vec![own])] {
             assert!(chooser.is_whose_it_says(own, user) && !chooser.is_whose_it_says(own, user + 4711));
@@ -259,15 +304,48 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_asked_for_once_whatever_threads_it_has() {
+        let mut child = std::process::Command::new("true").spawn().expect("coreutils are there");
+        let pid = child.id();
+        child.wait().expect("it ends");
+        let choice = ProcessChoice { only_command: true, ..ProcessChoice::default() };
+        let chooser = Chooser::new(choice, Some(std::process::id()));
+        assert!((0..5).all(|_| !chooser.is_meant((0, pid, 1))));
+        assert!(chooser.remark().is_some_and(|remark| remark.starts_with("1 thread was left out")));
+        // Another life of that number.
+        assert!(!chooser.is_meant((0, pid, 2)));
+        assert!(chooser.remark().is_some_and(|remark| remark.starts_with("2 threads were left out")));
+    }
+
+    #[test]
+    fn parents_that_many_have_in_common_are_asked_for_now_and_then() {
+        let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
+        let choice = ProcessChoice { only_command: true, ..ProcessChoice::default() };
+        let chooser = |since: Instant| {
+            let chooser = Chooser::new(choice.clone(), parent_of(parent).filter(|above| *above > 1));
+            let family = chooser.family.as_ref().expect("it was asked for");
+            family.lock().unwrap().strangers.insert(parent, since);
+            chooser
+        };
+        if parent_of(parent).is_none_or(|above| above <= 1) {
+            return;
+        }
+        assert!(!chooser(Instant::now()).is_family(own), "its parent was none a moment ago");
+        let long_ago = Instant::now().checked_sub(STRANGER_FOR * 2).expect("the machine runs longer");
+        assert!(chooser(long_ago).is_family(own));
+        // What a line has led to is remembered of all of it, but for the process itself.
+        let stranger = Chooser::new(choice, Some(u32::MAX));
+        assert!(!stranger.is_family(own) && !stranger.is_family(own));
+        let family = stranger.family.as_ref().expect("it was asked for").lock().unwrap();
+        assert!(family.strangers.contains_key(&own) && family.strangers.contains_key(&parent));
+    }
+
+    #[test]
     fn parents_lead_to_the_command() {
         let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
         assert_eq!(parent_of(own), Some(parent));
-        let chooser = |command| Chooser {
-            choice: ProcessChoice::default(),
-            comm: None,
-            family: Some(Mutex::new(HashSet::from([command]))),
-            ended: AtomicU64::new(0),
-        };
+        let choice = ProcessChoice { only_command: true, ..ProcessChoice::default() };
+        let chooser = |command| Chooser::new(choice.clone(), Some(command));
         assert!(chooser(parent).is_family(own) && chooser(own).is_family(own));
         assert!(!chooser(own).is_family(parent));
     }

@@ -9,7 +9,7 @@ use rtscope_event::exact;
 use rtscope_programs::description::{Descriptions, EventDescription, Field, FieldType, payload_bytes};
 use rtscope_programs::{ProviderInfo, RingInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Remarks about a filter.
 const REMARKS_MAX: usize = 16;
@@ -83,11 +83,16 @@ impl IdRange {
 pub(super) struct ProcessClasses {
     /// By the first id of each. They do not overlap.
     ranges: BTreeMap<u32, IdRange>,
+    /// How often events have come that were asked for.
+    pub(super) version: u64,
+    /// Made when a ring wants it, for all of the process.
+    plain: OnceLock<Arc<PlainEvents>>,
 }
 
 impl ProcessClasses {
     /// Gives these ids to a provider. Earlier providers, which had some of them, lose those.
     fn add(&mut self, first: u32, declared: u32, events: &Arc<ProviderClasses>) {
+        self.plain = OnceLock::new();
         let end = first + declared;
         let overlapping = self.ranges.range(..end).filter(|(_, range)| range.end > first);
         let overlapping: Vec<u32> = overlapping.map(|(begin, _)| *begin).collect();
@@ -127,7 +132,11 @@ impl ProcessClasses {
     }
 
     /// The events whose payloads have one size.
-    pub(super) fn plain(&self) -> PlainEvents {
+    pub(super) fn plain(&self) -> &Arc<PlainEvents> {
+        self.plain.get_or_init(|| Arc::new(self.find_plain()))
+    }
+
+    fn find_plain(&self) -> PlainEvents {
         let of_range = |(begin, range): (&u32, &IdRange)| {
             let (begin, end, first) = (*begin, range.end, range.first);
             let events = range.events.events.iter().map(move |event| (first + event.index, event.plain()));
@@ -146,7 +155,7 @@ impl ProcessClasses {
     }
 }
 
-/// Events whose payloads have one size, by id: for the few rings that are read while they are written.
+/// Events whose payloads have one size, by id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlainEvents {
     first: u32,
@@ -212,18 +221,18 @@ impl Classes {
         self.remarks.iter().cloned().chain(of_threads).collect()
     }
 
-    /// Adds the classes of a provider. False: it has none that anybody asked for.
-    pub(super) fn add(&mut self, provider: &ProviderInfo) -> bool {
+    /// Adds the classes of a provider.
+    pub(super) fn add(&mut self, provider: &ProviderInfo) {
         let declared = provider.descriptions.declared;
         if u64::from(provider.first_id) + u64::from(declared) > u64::from(abi::RTU_EVENTS_MAX) {
-            return false;
+            return;
         }
         let is_asked_for = provider.is_asked_for();
         // Any number of others may come, each with another origin: only their ids are known.
         let events = if is_asked_for { self.read(provider) } else { Arc::clone(&self.unasked) };
         let of_process = self.known.entry((provider.uid, provider.pid, provider.birth_ns)).or_default();
         of_process.add(provider.first_id, declared, &events);
-        is_asked_for
+        of_process.version += u64::from(is_asked_for);
     }
 
     fn read(&mut self, provider: &ProviderInfo) -> Arc<ProviderClasses> {

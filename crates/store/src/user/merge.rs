@@ -22,7 +22,7 @@ use rtscope_programs::clock_watch::ClockProblem;
 use rtscope_programs::collector::{Looks, LossesByUser, Records, UserLosses};
 use rtscope_programs::records::Header;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +38,9 @@ const TAKE_BYTES: u64 = 512 << 10;
 const LAG_NS: u64 = 100_000_000;
 const LAG_OF_FULL_NS: u64 = 20_000_000;
 
+/// Providers of a process that wait until records of its rings are taken: more than an honest one has.
+const DESCRIBED_MAX: usize = 4096;
+
 /// A trace being written.
 #[derive(Debug)]
 pub(super) struct Live {
@@ -47,6 +50,8 @@ pub(super) struct Live {
     /// Only events in this time are wanted.
     window: Option<(MonotonicNs, MonotonicNs)>,
     classes: Classes,
+    /// What processes have described since records of their rings were taken.
+    described: HashMap<(u32, u32, u64), Vec<ProviderInfo>>,
     clock: LiveClock,
     /// Those that are not over.
     rings: HashMap<u32, Place, BuildHasherDefault<NumberHasher>>,
@@ -107,6 +112,7 @@ impl Live {
             context,
             window,
             classes: Classes::new(filter),
+            described: HashMap::new(),
             filtered: 0,
             earlier: 0,
             clock: LiveClock::default(),
@@ -135,22 +141,28 @@ impl Live {
         self.streams.turn()
     }
 
+    /// A process has described events. What that costs depends on how many they are, so it is done when records of its rings are taken, in the turn of
+    /// its user: whoever finds new files does so for all users, one after the other.
     pub(super) fn provider(&mut self, info: &ProviderInfo) {
-        if !self.classes.add(info) {
-            return;
+        let process = (info.uid, info.pid, info.birth_ns);
+        let described = self.described.entry(process).or_default();
+        described.push(info.clone());
+        if described.len() >= DESCRIBED_MAX {
+            self.learn(process);
         }
-        let rings = self.rings.values_mut().filter_map(|place| place.ring.as_deref_mut());
-        for ring in rings.filter(|ring| is_of(&ring.info, info)) {
-            ring.learn(self.classes.of(&ring.info).map(ProcessClasses::plain).unwrap_or_default());
-        }
+    }
+
+    /// Learns what a process has described.
+    fn learn(&mut self, process: (u32, u32, u64)) {
+        let described = self.described.remove(&process).unwrap_or_default();
+        described.iter().for_each(|info| self.classes.add(info));
     }
 
     /// Gives a ring a stream, or a share of one.
     pub(super) fn ring(&mut self, number: u32, info: &RingInfo) -> io::Result<()> {
         let stream = self.streams.assign(info.uid)?;
-        let plain = self.classes.of(info).map(ProcessClasses::plain).unwrap_or_default();
         self.processes.entry(process_of(info)).or_default().count += 1;
-        let ring = Some(Box::new(LiveRing::new(info, stream, plain, self.classes.wants(info))));
+        let ring = Some(Box::new(LiveRing::new(info, stream, self.classes.wants(info))));
         self.rings.insert(number, Place { stream, ring });
         Ok(())
     }
@@ -163,6 +175,7 @@ impl Live {
     /// A ring was taken to its end. `lost`: events that did not fit.
     pub(super) fn ring_over(&mut self, number: u32, lost: u64, unfinished: u64) -> io::Result<()> {
         let Some(ring) = self.rings.remove(&number).and_then(|place| place.ring) else { return Ok(()) };
+        self.learn(process_of(&ring.info));
         // What did not fit into the ring of a program of whose events nobody asks for any, a killed recorder asked for.
         let is_unasked = self.classes.of(&ring.info).is_some_and(|known| known.is_unasked(&self.classes));
         let (lost, unfinished) = if is_unasked { (0, 0) } else { (lost.max(ring.told()), unfinished) };
@@ -191,7 +204,11 @@ impl Live {
     pub(super) fn process_over(&mut self, process: (u32, u32, u64)) {
         match self.processes.get_mut(&process) {
             Some(rings) => rings.is_all = true,
-            None => self.classes.forget(process),
+            // Nothing was taken of it.
+            None => {
+                self.described.remove(&process);
+                self.classes.forget(process);
+            }
         }
     }
 
@@ -203,6 +220,7 @@ impl Live {
             let is_all = rings.is_all;
             self.processes.remove(&process);
             if is_all {
+                self.described.remove(&process);
                 self.classes.forget(process);
             }
         }
@@ -210,6 +228,13 @@ impl Live {
 
     /// Takes the records of a ring, or of rings that share streams, that can be converted now, up to a limit.
     pub(super) fn take(&mut self, rings: &mut [(u32, &mut Records<'_>)]) -> io::Result<Taken> {
+        if !self.described.is_empty() {
+            let of_ring = |(number, _): &(u32, &mut Records<'_>)| {
+                Some(process_of(&self.rings.get(number)?.ring.as_ref()?.info))
+            };
+            let processes: BTreeSet<(u32, u32, u64)> = rings.iter().filter_map(of_ring).collect();
+            processes.into_iter().for_each(|process| self.learn(process));
+        }
         let none = ProcessClasses::default();
         let mut members = Vec::with_capacity(rings.len());
         // Of a ring that is alone nothing can be late.
@@ -219,7 +244,8 @@ impl Live {
             let Some(mut ring) = self.rings.get_mut(number).and_then(|place| place.ring.take()) else {
                 continue;
             };
-            ring.begin(self.looks);
+            let known = self.classes.of(&ring.info).unwrap_or(&none);
+            ring.begin(self.looks, known);
             let quarters = records.bytes() * 4 / ring.info.layout.ring_bytes;
             lag_ns = lag_ns.min(match quarters {
                 _ if records.is_final() => 0,
@@ -227,7 +253,6 @@ impl Live {
                 1 => LAG_OF_FULL_NS,
                 _ => 0,
             });
-            let known = self.classes.of(&ring.info).unwrap_or(&none);
             members.push(Member { number: *number, ring, known, records, head: None });
         }
         let merge = Merge {
@@ -283,7 +308,9 @@ impl Live {
     }
 
     /// Ends all streams.
-    pub(super) fn finish(self, end_ns: u64) -> io::Result<LiveTrace> {
+    pub(super) fn finish(mut self, end_ns: u64) -> io::Result<LiveTrace> {
+        let processes: Vec<(u32, u32, u64)> = self.described.keys().copied().collect();
+        processes.into_iter().for_each(|process| self.learn(process));
         let clock_error_ns = self.clock.error_ns();
         let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
         let remarks = self.classes.remarks();
@@ -304,10 +331,6 @@ impl Live {
 /// By its user, number and birth.
 fn process_of(ring: &RingInfo) -> (u32, u32, u64) {
     (ring.uid, ring.pid, ring.birth_ns)
-}
-
-fn is_of(ring: &RingInfo, provider: &ProviderInfo) -> bool {
-    (ring.uid, ring.pid, ring.birth_ns) == (provider.uid, provider.pid, provider.birth_ns)
 }
 
 /// The rings of a process.

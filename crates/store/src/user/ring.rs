@@ -10,6 +10,7 @@ use rtscope_programs::RingInfo;
 use rtscope_programs::clock::{EventTime, LiveClock, Pair, Stretch, counter_kind, without_offset};
 use rtscope_programs::collector::{Looks, Records};
 use rtscope_programs::records::Layout;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -21,8 +22,9 @@ pub(super) struct LiveRing {
     pub(super) info: RingInfo,
     /// Its stream.
     pub(super) stream: usize,
-    /// Its process's events whose payloads have one size.
-    pub(super) plain: PlainEvents,
+    /// Its process's events whose payloads have one size, and of which version of what the process describes.
+    plain: Arc<PlainEvents>,
+    version: u64,
     /// The encoded context of events now, and its CPU.
     pub(super) context: Vec<u8>,
     has_context: bool,
@@ -71,11 +73,12 @@ pub(super) struct Head {
 }
 
 impl LiveRing {
-    pub(super) fn new(info: &RingInfo, stream: usize, plain: PlainEvents, is_wanted: bool) -> LiveRing {
+    pub(super) fn new(info: &RingInfo, stream: usize, is_wanted: bool) -> LiveRing {
         LiveRing {
             info: info.clone(),
             stream,
-            plain: if is_wanted { plain } else { PlainEvents::default() },
+            plain: Arc::default(),
+            version: 0,
             is_wanted,
             filtered: 0,
             garbage: 0,
@@ -94,16 +97,15 @@ impl LiveRing {
         }
     }
 
-    /// Records of it are about to be taken.
-    pub(super) fn begin(&mut self, looks: Looks) {
+    /// Records of it are about to be taken. `known`: the events of its process.
+    pub(super) fn begin(&mut self, looks: Looks, known: &ProcessClasses) {
         (self.has_asked, self.needs_look, self.looks) = (false, false, looks);
-    }
-
-    /// Its process has described more.
-    pub(super) fn learn(&mut self, plain: PlainEvents) {
-        (self.is_impatient, self.waiting) = (false, None);
-        if self.is_wanted {
-            self.plain = plain;
+        // Its process has described more. Not done when that comes: a process has any number of rings, and they are emptied in its user's turn.
+        if std::mem::replace(&mut self.version, known.version) != known.version {
+            (self.is_impatient, self.waiting) = (false, None);
+            if self.is_wanted {
+                self.plain = Arc::clone(known.plain());
+            }
         }
     }
 
@@ -203,6 +205,7 @@ impl LiveRing {
         out: &mut UserStreamWriter,
     ) -> u64 {
         let Some(sync) = records.sync() else { return 0 };
+        let plain = self.plain.as_ref();
         let (tag, words, times) = (records.tag(), records.words(), stretch.times(sync));
         let next = |at: usize| {
             // ORDER: acquire; pairs with the release in rtscope__commit(): the payload is there.
@@ -210,7 +213,7 @@ impl LiveRing {
             if word & Layout::TAG != tag {
                 return None;
             }
-            let FixedSizeEvent { class, bytes } = self.plain.get(low_half(word) & 0xffff)?;
+            let FixedSizeEvent { class, bytes } = plain.get(low_half(word) & 0xffff)?;
             let end = at + (word >> 24 & 0x3ff) as usize;
             let payload = words.get(at + 1..end)?;
             let (bytes, time) = (bytes as usize, times.monotonic_ns(word >> abi::RTU_TIME_SHIFT)?);

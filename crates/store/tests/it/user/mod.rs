@@ -19,7 +19,7 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn rings_that_have_and_that_share_a_stream_are_one_trace() {
@@ -342,6 +342,70 @@ fn records_of_a_ring_that_has_no_other_are_counted() {
         "{:?}",
         converted.losses
     );
+}
+
+/// Keeps what was found, too.
+struct Finder<'a> {
+    recorder: &'a mut UserRecorder,
+    providers: Vec<ProviderInfo>,
+}
+
+impl Sink for Finder<'_> {
+    fn provider(&mut self, info: &ProviderInfo) -> io::Result<()> {
+        self.providers.push(info.clone());
+        self.recorder.provider(info)
+    }
+
+    fn ring(&mut self, info: &RingInfo) -> io::Result<()> {
+        self.recorder.ring(info)
+    }
+
+    fn data(&mut self, ring: u32, records: &mut Records<'_>) -> io::Result<()> {
+        self.recorder.data(ring, records)
+    }
+
+    fn merge(&mut self, rings: &mut [(u32, Records<'_>)]) -> io::Result<()> {
+        self.recorder.merge(rings)
+    }
+}
+
+/// Who finds files does so for all users: what a process has described costs that user the time.
+#[test]
+fn what_a_process_describes_is_learnt_when_its_rings_are_emptied() {
+    const NEW: u32 = 200;
+    let time_of = |rings: u32| {
+        let played = PlayedPrograms::new();
+        played.provider(0, 0, 8000);
+        let mut recording = played.recording();
+        let mut rings: Vec<Ring> =
+            (0..rings).map(|number| played.ring(number, abi::RTU_CLOCK_MONOTONIC)).collect();
+        rings.iter_mut().for_each(|ring| ring.events(1, 1));
+        recording.poll_for(rings.len() as u64);
+        // One with a single event; it comes again with other ids.
+        played.provider(1, 8000, 1);
+        let mut finder = Finder { recorder: &mut recording.recorder, providers: Vec::new() };
+        while finder.providers.is_empty() {
+            recording.programs.poll_now(&mut finder, Duration::from_secs(1)).unwrap();
+        }
+        let info = finder.providers.remove(0);
+        let begun = Instant::now();
+        for number in 1..NEW {
+            let new = ProviderInfo { number: 1 + number, first_id: 8000 + number, ..info.clone() };
+            recording.recorder.provider(&new).unwrap();
+        }
+        let took = begun.elapsed();
+        // All of them are known when events come.
+        let count = rings.len() as u64;
+        for (ring, id) in rings.iter_mut().zip((8000..8000 + NEW).cycle()) {
+            ring.events(id, 1);
+        }
+        recording.poll_for(count * 2);
+        let summary = recording.end(&played);
+        assert_eq!((summary.events, summary.losses.as_slice()), (count * 2, [].as_slice()));
+        took
+    };
+    let (one, many) = (time_of(1), time_of(300));
+    assert!(many < one * 20 + Duration::from_millis(20), "{many:?} with 300 rings, {one:?} with one");
 }
 
 /// Done to a recorder just before its data are looked at.
