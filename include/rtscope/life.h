@@ -149,6 +149,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 	for (struct rtscope__object *object = shared->objects; object; object = object->next)
 		rtscope__hide(shared, object);
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
+	rtscope__own_space = rtscope__pid_space();
 	shared->state = RTSCOPE__HIDDEN_NOW;
 	shared->life++;
 	shared->next_ring = shared->left_rings = shared->refused_look = shared->is_refused = shared->told_errno = 0;
@@ -399,6 +400,7 @@ static inline void rtscope__become_leader(int has_program)
 	shared->look = &rtscope__off;
 	shared->flags = &rtscope__off;
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
+	rtscope__own_space = rtscope__pid_space();
 	if (rtscope__object.is_program)
 		shared->offset = (char *)&rtscope__own - (char *)rtscope__thread_pointer();
 	if (rtscope__is_error(alive) || rtscope__is_error(room) ||

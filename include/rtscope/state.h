@@ -302,6 +302,8 @@ RTSCOPE__HIDDEN struct rtscope__object rtscope__object = { 0 };
 RTSCOPE__HIDDEN struct rtscope__forking rtscope__forking = { 0 };
 RTSCOPE__HIDDEN uint32_t rtscope__off __attribute__((used)) = 0;
 RTSCOPE__HIDDEN uint32_t rtscope__no_cpu = RTU_CPU_UNKNOWN;
+/* In which PID namespace the leader's number is what it is (rtscope__pid_space). */
+RTSCOPE__HIDDEN uint64_t rtscope__own_space = 0;
 /* What a thread without a page has at hand. */
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__none = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__in_setup = { 0 };

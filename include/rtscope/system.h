@@ -251,6 +251,21 @@ static inline int rtscope__status(int file, const char *path, struct statx *stat
 	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
 }
 
+/*
+ * The PID namespace of the calling process, as a number; 0: there is no /proc. A process that was made into another one can have the number of the one that
+ * made it: each is the first of its own. Not inlined, since callers go on to deeper stacks.
+ */
+static __attribute__((noinline)) RTSCOPE__BARE uint64_t rtscope__pid_space(void)
+{
+	struct statx status;
+
+	/* Followed, unlike our own files: this link is the kernel's. */
+	if (rtscope__call_again(__NR_statx, RTSCOPE__AT_FDCWD, (long)"/proc/self/ns/pid", 0, STATX_BASIC_STATS,
+				(long)&status, 0))
+		return 0;
+	return status.stx_ino;
+}
+
 /* LOCK_EX | LOCK_NB: 0 when nobody else has it. */
 static inline int rtscope__lock_file(int file)
 {

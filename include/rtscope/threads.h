@@ -312,9 +312,10 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	}
 	/*
 	 * The child of a vfork() has this memory, and may be killed at any moment: the parent would then have work that never ends, and what
-	 * nobody gives back. Its events go into its thread's ring, if that is there.
+	 * nobody gives back. Its events go into its thread's ring, if that is there. In a PID namespace of its own it may have its parent's number.
 	 */
-	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid) {
+	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid ||
+	    rtscope__pid_space() != rtscope__own_space) {
 		answer->cause = RTU_LOST_IN_CHILD;
 		return thread;
 	}

@@ -6,12 +6,14 @@
  *
  * Modes: flood (COUNT times: the memory of an event's field faults, and in that handler three times as many events come as there is
  * space for; prints "emitted N"), spoiled (writes into its buffer's header what no collector would; it needs none), vforks (COUNT children
- * of vfork() are killed at their thread's first event; prints how many threads are making buffers for ever), counterless (starts itself again, where reading the CPU's counter kills).
+ * of vfork() are killed at their thread's first event; prints how many threads are making buffers for ever), spaces (COUNT children that share the memory, as those of
+ * vfork() do, are the first of a PID namespace and emit their thread's first event; to be run as the first of one: prints how many had its number), counterless (starts itself again, where reading the CPU's counter kills).
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -172,6 +174,41 @@ static int with_vforks(void)
 	return 0;
 }
 
+static volatile unsigned long alike;
+
+static int in_space(void *number)
+{
+	alike += getpid() == *(pid_t *)number;
+	emit(1);
+	_exit(0);
+}
+
+static void *has_child_in_space(void *unused)
+{
+	static char stack[1 << 16] __attribute__((aligned(16)));
+	pid_t own = getpid();
+	int status, flags = CLONE_VM | CLONE_VFORK | CLONE_NEWPID | SIGCHLD;
+	pid_t child = clone(in_space, stack + sizeof(stack), flags, &own);
+
+	(void)unused;
+	if (child > 0)
+		waitpid(child, &status, 0);
+	return NULL;
+}
+
+static int with_spaces(void)
+{
+	for (unsigned long i = 0; i < count; i++) {
+		pthread_t parent;
+
+		pthread_create(&parent, NULL, has_child_in_space, NULL);
+		pthread_join(parent, NULL);
+	}
+	emit(1);
+	printf("alike %lu\n", alike);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -192,5 +229,7 @@ int main(int argc, char **argv)
 	}
 	if (!strcmp(mode, "vforks"))
 		return with_vforks();
+	if (!strcmp(mode, "spaces"))
+		return with_spaces();
 	return 2;
 }

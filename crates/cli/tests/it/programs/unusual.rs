@@ -217,6 +217,23 @@ fn children_of_vfork_that_are_killed_leave_their_parent_nothing_to_wait_for() {
     assert!(recorded.events() == 1 && recorded.lost() <= 300, "{}", recorded.account);
 }
 
+/// As the first of its PID namespace, such a child has its parent's number.
+// NEEDS: host
+#[test]
+fn root_children_of_vfork_in_a_namespace_of_their_own_make_no_buffer_for_their_parent() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(inside) = fixture.program("inside.c", &[], "inside") else { return };
+    let words = ["unshare", "--pid", "--fork"].map(std::ffi::OsStr::new);
+    let words = [&words[..], &[inside.as_os_str(), "spaces".as_ref(), "20".as_ref()]].concat();
+    let recorded = fixture.record(&[], &words);
+    let said = String::from_utf8_lossy(&recorded.output.stdout);
+    assert!(said.contains("alike 20\n"), "{said}");
+    assert_eq!((recorded.events(), recorded.lost()), (1, 20), "{}", recorded.account);
+}
+
 #[test]
 fn a_library_that_cannot_have_a_file_is_a_loss_with_its_cause() {
     let fixture = Fixture::new();
