@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 
 /// Sums of `struct rts_stats`; the fields are described there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of struct rts_stats")]
 pub struct TrackerStats {
     pub seen: u64,
@@ -42,7 +42,7 @@ pub struct TrackerStats {
     /// `None` while nothing was seen.
     pub min_ns: Option<u64>,
     pub max_ns: Option<u64>,
-    /// Log-linear buckets, see `RTS_HIST_SUB_BITS`.
+    /// Log-linear buckets, see `RTS_HIST_SUB_BITS`; none where nothing was counted in the kernel.
     pub histogram: Vec<u64>,
 }
 

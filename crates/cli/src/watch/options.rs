@@ -169,7 +169,7 @@ of a system call, or to the next place that asks. Requests that may wait for the
 
 const WORK_EXAMPLES: &str = help!(
     "Example:
-  rtscope watch work --threshold 5ms --snapshot-dir late/ -- ./server
+  rtscope watch work --threshold 5ms --and offcpu:2ms --snapshot-dir late/ -- ./server
       Requests that took longer than 5 ms from the thread that accepted them to the one that answered,
       with the threads in between that said RTSCOPE_WORK_STEP, and what kept them.
 

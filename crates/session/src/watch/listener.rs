@@ -29,7 +29,7 @@ use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop, wall_clock};
 use rtscope_analyze::summary::Report;
 use rtscope_event::{LateResponse, MonotonicNs, OriginKind, Tracker};
-use rtscope_flight::{FlightRecorder, MissCounter, monotonic_now};
+use rtscope_flight::{FlightRecorder, MissCounter, TrackerStats, monotonic_now};
 use rtscope_kernel::{EbpfPrograms, PairTable, RaisedLimits};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -358,6 +358,7 @@ impl Listener {
             None => all.iter_mut().for_each(|late| late.stacks = None),
         }
         for mut late in all {
+            late.instance += self.plan.outside_kernel();
             self.names.describe(&mut late);
             self.take_report(late);
         }
@@ -401,8 +402,8 @@ impl Listener {
             .map(|(index, ((tracker, threshold_ns), summary))| measured::Instance {
                 tracker: *tracker,
                 threshold_ns: *threshold_ns,
-                worst_reported_ns: self.raised.worst_ns(index),
-                stats: self.recorder.stats(index),
+                worst_reported_ns: self.worst_ns(index),
+                stats: self.stats(index),
                 snapshots: summary.snapshots,
                 failed_snapshots: summary.failed_snapshots,
             })
@@ -427,10 +428,11 @@ impl Listener {
     fn state(&mut self, now: MonotonicNs) -> Option<WatchState> {
         let mut all = pending::under_way(&self.ebpf, &self.plan, now).ok()?;
         all.iter_mut().for_each(|late| self.names.describe(late));
-        let followed = self.plan.trackers.iter().map(|(tracker, threshold_ns)| FollowedTracker {
+        let followed = self.plan.trackers.iter().enumerate();
+        let followed = followed.map(|(instance, (tracker, threshold_ns))| FollowedTracker {
             tracker: *tracker,
             threshold_ns: *threshold_ns,
-            is_seen_pending: tracker.is_seen_pending() && self.plan.between.is_none(),
+            is_seen_pending: tracker.is_seen_pending() && self.plan.in_kernel(instance).is_some(),
         });
         Some(WatchState::new(self.plan.watched_text(), followed.collect(), all))
     }
@@ -451,7 +453,7 @@ impl Listener {
 
     /// The kernel has raised the limit to the worst that ended; these are the longest first.
     fn breaks_record(&mut self, late: &mut LateResponse) -> bool {
-        let ended_ns = self.raised.worst_ns(usize::from(late.instance));
+        let ended_ns = self.worst_ns(usize::from(late.instance));
         let pending_ns = self.summary_of(late.instance).pending_max_ns;
         let limit_ns = late.threshold_ns.max(ended_ns).max(pending_ns);
         late.threshold_ns = limit_ns;
@@ -468,6 +470,16 @@ impl Listener {
             self.suppressed += u64::from(late.snapshot.is_none());
             self.take_report(late);
         }
+    }
+
+    /// What the kernel has counted of an instance.
+    fn stats(&self, instance: usize) -> TrackerStats {
+        self.plan.in_kernel(instance).map(|number| self.recorder.stats(number)).unwrap_or_default()
+    }
+
+    /// The worst that was reported of it, where its limit rises.
+    fn worst_ns(&self, instance: usize) -> u64 {
+        self.plan.in_kernel(instance).map_or(0, |number| self.raised.worst_ns(number))
     }
 
     fn pull(&mut self) -> Option<u64> {
@@ -527,8 +539,8 @@ impl Listener {
     }
 
     fn report(&mut self, instance: usize) -> Report {
+        let mut stats = self.stats(instance);
         let summary = &mut self.summaries[instance];
-        let mut stats = self.recorder.stats(instance);
         // They count as the rest, but for the distribution: how long they will be is not known.
         stats.seen += summary.pending;
         stats.late += summary.pending;
@@ -547,7 +559,8 @@ impl Listener {
         };
         let mut report = summary.report(&stats, &counts);
         report.task = self.plan.own_targets[instance].clone();
-        if let (Some((pair, _)), Some(programs)) = (&self.plan.between, &self.programs) {
+        let is_between = self.plan.in_kernel(instance).is_none();
+        if let (true, Some((pair, _)), Some(programs)) = (is_between, &self.plan.between, &self.programs) {
             intervals::add_to(&mut report, pair, programs.interval_counts(), self.suppressed);
         }
         if let Some((pair, _)) = self.plan.pair.as_ref().filter(|_| tracker == Tracker::Pair) {

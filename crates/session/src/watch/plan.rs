@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 pub struct Plan {
     /// What runs in the kernel.
     pub ebpf: EbpfConfig,
-    /// The two events of programs between which the time is watched, and whose: then nothing is tracked in the kernel.
+    /// The two events of programs between which the time is watched, and whose: the first instance, which is not in the kernel.
     pub between: Option<(PairQuestion, SpanTarget)>,
     /// The two tracepoints of the tracker `pair`, and how they were asked for.
     pub pair: Option<(PairQuestion, Tracepoints)>,
@@ -105,12 +105,9 @@ impl Plan {
             origins: OriginFilter { kinds: kinds.clone(), irqs: irqs.clone() },
             sources: settings.sources.clone(),
         };
-        // Events of programs are paired by the collector: nothing is followed in the kernel.
-        let followed = if between.is_some() {
-            Vec::new()
-        } else {
-            trackers(settings, &target, &responses, pair.as_ref())?
-        };
+        let mut followed = trackers(settings, &target, &responses, pair.as_ref())?;
+        // Events of programs are paired by the collector.
+        followed.drain(..usize::from(between.is_some()));
         let ebpf = EbpfConfig {
             recorder: Some(flight_recorder(settings)),
             trackers: followed,
@@ -179,6 +176,16 @@ impl Plan {
     /// Bytes of one bank of the flight recorder.
     pub fn bank_bytes(&self) -> usize {
         self.ebpf.recorder.as_ref().map_or(0, |recorder| recorder.bank_bytes)
+    }
+
+    /// How many instances come before those in the kernel, whose first has the number 0 there.
+    pub fn outside_kernel(&self) -> u8 {
+        u8::from(self.between.is_some())
+    }
+
+    /// The number of an instance in the kernel; `None`: it is not there.
+    pub fn in_kernel(&self, instance: usize) -> Option<usize> {
+        instance.checked_sub(usize::from(self.outside_kernel()))
     }
 
     /// Pairs the events of programs, if that is what is watched.
@@ -254,9 +261,10 @@ fn flight_recorder(settings: &WatchSettings) -> RecorderConfig {
 
 /// A timeout needs something that is followed until it ends.
 fn check_timeout(settings: &WatchSettings, is_pair: bool) -> Result<(), Failure> {
-    let mut wanted = settings.limits().map(|(tracker, _)| tracker);
+    // The time between two events of programs is not the kernel's.
     let is_of_programs = settings.between.is_some() && !is_pair;
-    if settings.timeout_ns.is_none() || !is_of_programs && wanted.any(Tracker::is_seen_pending) {
+    let mut wanted = settings.limits().skip(usize::from(is_of_programs)).map(|(tracker, _)| tracker);
+    if settings.timeout_ns.is_none() || wanted.any(Tracker::is_seen_pending) {
         return Ok(());
     }
     Err(Failure::Usage(
@@ -350,7 +358,7 @@ fn pair(settings: &WatchSettings) -> Result<Option<(PairQuestion, Tracepoints)>,
     Ok(Tracepoints::of(question)?.map(|tracepoints| (question.clone(), tracepoints)))
 }
 
-/// What follows them: events of programs are paired at the collector's look, which has no other tracker beside it.
+/// What follows them: those of programs are the responses of a program, paired at the collector's look.
 fn tracker(settings: &WatchSettings, pair: Option<&(PairQuestion, Tracepoints)>) -> Result<Tracker, Failure> {
     let also_pair = settings.also.iter().any(|also| also.tracker == Tracker::Pair);
     match (&settings.between, pair) {
@@ -358,9 +366,6 @@ fn tracker(settings: &WatchSettings, pair: Option<&(PairQuestion, Tracepoints)>)
             "--and pair: which events? watch pair --from EVENT --to EVENT, and add the others to it (--and offcpu:TIME)".to_string(),
         )),
         (Some(_), Some(_)) => Ok(Tracker::Pair),
-        (Some(_), None) if !settings.also.is_empty() => Err(Failure::Usage(
-            "--and: events of programs are not followed in the kernel, and nothing else with them".to_string(),
-        )),
         (Some(_), None) => Ok(Tracker::Response),
         (None, _) => Ok(settings.tracker),
     }

@@ -125,6 +125,9 @@ impl std::str::FromStr for TrackerLimit {
             Some((limit, task)) => (limit, Some(task.to_owned())),
             None => (limit, None),
         };
+        if name == "work" {
+            return Err("work goes first: rtscope watch work --threshold TIME --and wakeup:TIME".to_string());
+        }
         Ok(TrackerLimit { tracker: name.parse()?, threshold_ns: limit.parse::<DurationNs>()?.0, task })
     }
 }

@@ -2,7 +2,8 @@
 //! The tracker `work`, judged by a program (crates/testkit/c/work.c) that stamps before and after each begin and end.
 
 use crate::command::root;
-use rtscope_event::{FieldValue, SpanEvent};
+use rtscope_analyze::summary::Report;
+use rtscope_event::{FieldValue, LateResponse, SpanEvent, Tracker};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::WatchOutput;
@@ -41,6 +42,8 @@ fn root_late_work_is_what_the_program_says_with_the_threads_that_had_it() {
     let record = directory.path().join("watch.json");
     let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
     watch.arg("watch").arg("work").args(["--threshold", "4ms"]).arg(format!("--json={}", record.display()));
+    // Another tracker beside it, which is in the kernel.
+    watch.args(["--and", "offcpu:7ms"]);
     watch.arg("--snapshot-dir").arg(directory.path().join("late")).args(["--post", "5ms", "--"]);
     let output = watch.arg(&program).arg(COUNT.to_string()).output().expect("it starts");
     assert!(output.status.success(), "{output:?}");
@@ -56,7 +59,8 @@ fn root_late_work_is_what_the_program_says_with_the_threads_that_had_it() {
     let text = std::fs::read_to_string(&record).expect("it was written");
     let lines = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let said = WatchOutput { lines, notes: Vec::new(), status: Some(output.status) };
-    let late = said.late().expect("of its own type");
+    let (late, beside): (Vec<_>, Vec<_>) =
+        said.late().expect("of its own type").into_iter().partition(|late| late.instance == 0);
     let found: BTreeMap<u64, _> =
         late.iter().map(|late| (cookie(&late.events.as_ref().expect("two events").from), late)).collect();
     assert_eq!(found.len(), late.len(), "each once");
@@ -77,7 +81,24 @@ fn root_late_work_is_what_the_program_says_with_the_threads_that_had_it() {
         assert_eq!((events.from.tid.0, events.to.tid.0), (tids[0], tids[2]));
     }
     assert!(found.len() as u64 >= COUNT / 10, "each tenth sleeps for 8 ms");
-    let report = said.report().expect("it prints one");
+    // The second thread slept for 8 ms over each tenth: the other tracker has seen that, inside of the piece.
+    assert!(beside.iter().all(|late| (late.instance, late.tracker) == (1, Tracker::Offcpu)));
+    for (number, late) in found.iter().filter(|(number, _)| *number % 10 == 9) {
+        let events = late.events.as_deref().expect("two events");
+        let is_within = |sleep: &&LateResponse| {
+            let within = events.from.time_ns..=events.to.time_ns;
+            let begun = sleep.chain.origin.time_ns;
+            sleep.tid.0 == tids[1] && within.contains(&begun) && within.contains(&sleep.end_ns)
+        };
+        assert_eq!(beside.iter().filter(is_within).count(), 1, "{number}: {late:?}");
+    }
+    let mut reports = said
+        .of_type("summary")
+        .into_iter()
+        .map(|summary| serde_json::from_value::<Report>(summary.clone()).expect("of its own type"));
+    let (report, other) = (reports.next().expect("of the work"), reports.next().expect("of the other"));
+    assert_eq!((report.instance, other.instance, other.tracker), (0, 1, Tracker::Offcpu));
+    assert_eq!((other.counters.late, other.between.is_none()), (beside.len() as u64, true));
     assert_eq!((report.counters.seen, report.counters.late), (COUNT, late.len() as u64));
     assert_eq!(report.between.as_ref().expect("counts").unmatched, Default::default());
     // What kept it is explained: the second thread slept.
