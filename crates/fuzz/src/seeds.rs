@@ -129,6 +129,7 @@ pub(crate) fn ring_info() -> RingInfo {
         lost_before: 0,
         clock_offset_ns: 0,
         left_until: 0,
+        choice: rtscope_programs::ThreadChoice::default(),
     }
 }
 

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::io;
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long to wait for an unfinished record: its thread may have jumped out of a signal handler. The second: if its thread says so, and
@@ -112,7 +112,31 @@ pub struct RingInfo {
     /// What is before this position, and older than the recording, is what a flight recorder has left: no part of the recording.
     #[serde(default)]
     pub left_until: u64,
+    /// Whether its events are wanted, once somebody has decided that.
+    #[serde(skip)]
+    pub choice: ThreadChoice,
 }
+
+/// Whether a thread's events are wanted. Copies of a ring's description share it: what it costs to find out, and what is counted then, is for each
+/// thread once, however often it is looked at.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadChoice(Arc<OnceLock<bool>>);
+
+impl ThreadChoice {
+    /// The answer that was given first.
+    pub fn once(&self, ask: impl FnOnce() -> bool) -> bool {
+        *self.0.get_or_init(ask)
+    }
+}
+
+/// It is nothing that a ring says of itself.
+impl PartialEq for ThreadChoice {
+    fn eq(&self, _: &ThreadChoice) -> bool {
+        true
+    }
+}
+
+impl Eq for ThreadChoice {}
 
 /// Where an earlier collector stopped, by the header: its position, and the time and CPU there. A program can change them, so they
 /// are only used when they are possible. The third: where what a flight recorder has left ends.
@@ -240,6 +264,7 @@ impl Ring {
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
             clock_offset_ns: 0,
             left_until,
+            choice: ThreadChoice::default(),
         };
         Ok(Some(Ring::of(mapping, info, name, (tail, sync), charge)))
     }
@@ -290,6 +315,7 @@ impl Ring {
             lost_before: 0,
             clock_offset_ns: 0,
             left_until: 0,
+            choice: ThreadChoice::default(),
         };
         let mapping = Mapping::new(file, index(bytes)).expect("it can be mapped");
         let charge = Arc::new(Account::default()).charge(bytes, 0).expect("it is small");

@@ -443,6 +443,7 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, LeftO
                 lost_before: 0,
                 clock_offset_ns: 0,
                 left_until: 0,
+                choice: rtscope_programs::ThreadChoice::default(),
             };
             (info, vec![(0, image.bytes)])
         }));

@@ -288,6 +288,26 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_had_ended_is_asked_for_and_counted_once_however_often_it_is_looked_at() {
+        let mut child = std::process::Command::new("true").spawn().expect("coreutils are there");
+        let pid = child.id();
+        child.wait().expect("it ends");
+        let processes = ProcessChoice { only_command: true, ..ProcessChoice::default() };
+        let wanted = ProgramsSettings { processes, ..settings(&["motor"]) };
+        let (_, filter) = of(&wanted, Some(std::process::id())).expect("it is allowed");
+        let ring = || RingInfo { pid, ..crate::watch::spans::tests::ring(1, "ended") };
+        let ended = ring();
+        // Looks for events that ask for a snapshot, and copies in snapshots.
+        for _ in 0..100 {
+            assert!(!filter.wants(&ended) && !filter.wants(&ended.clone()));
+        }
+        let remark = || filter.threads.as_ref().and_then(|threads| threads.remark()).unwrap_or_default();
+        assert!(remark().starts_with("1 thread was left out"), "{}", remark());
+        assert!(!filter.wants(&ring()));
+        assert!(remark().starts_with("2 threads were left out"), "{}", remark());
+    }
+
+    #[test]
     fn a_file_of_another_user_is_of_no_process_of_this_one() {
         let (own, user) = (std::process::id(), nix::unistd::getuid().as_raw());
         assert!(may_be_of(own, user) && !may_be_of(own, user + 4711));

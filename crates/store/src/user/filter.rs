@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Which threads are wanted.
 pub trait ChooseThreads: fmt::Debug + Send + Sync {
-    /// Whether this one is. It is asked once for each thread.
+    /// Whether this one is. [`UserFilter::wants`] asks once for each thread.
     fn wants(&self, ring: &RingInfo) -> bool;
 
     /// Whether any of this user's can be.
@@ -52,7 +52,7 @@ impl UserFilter {
     /// Whether events of this thread are wanted.
     #[must_use]
     pub fn wants(&self, ring: &RingInfo) -> bool {
-        self.threads.as_ref().is_none_or(|choice| choice.wants(ring))
+        self.threads.as_ref().is_none_or(|threads| ring.choice.once(|| threads.wants(ring)))
     }
 
     /// Whether programs of this user are asked for: what those of others lost is no loss of what was.

@@ -379,6 +379,6 @@ impl NewEvents for SpanTracker {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 #[cfg(test)]
 mod user_tests;

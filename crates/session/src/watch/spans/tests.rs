@@ -22,7 +22,7 @@ pub(super) struct Fake {
 }
 
 /// No process has this number.
-pub(super) fn ring(tid: u32, comm: &str) -> RingInfo {
+pub(crate) fn ring(tid: u32, comm: &str) -> RingInfo {
     RingInfo {
         pid: u32::MAX - 1,
         host_pid: None,
@@ -37,6 +37,7 @@ pub(super) fn ring(tid: u32, comm: &str) -> RingInfo {
         lost_before: 0,
         clock_offset_ns: 0,
         left_until: 0,
+        choice: rtscope_programs::ThreadChoice::default(),
     }
 }
 
