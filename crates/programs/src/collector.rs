@@ -13,6 +13,7 @@ mod sink;
 mod sleep;
 mod snapshot;
 mod user;
+mod wanted;
 
 use crate::Error;
 use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after};
@@ -21,6 +22,7 @@ use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;
 use crate::ring::Ring;
 use crate::session::{ServedDirectory, Settings, SharedSession};
+pub(crate) use arrivals::Rest;
 pub use arrivals::{NewEvent, NewEvents};
 use process::Process;
 pub use report::{
@@ -39,6 +41,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use user::User;
+pub(crate) use wanted::EventIds;
 
 pub use crate::provider::ProcessCounters;
 pub use crate::walk::{Chunk, Records};
@@ -116,10 +119,9 @@ pub struct Programs {
     for_all: Option<SharedSession>,
     /// The last look that was answered; 0: none.
     looked: u64,
-    /// A flight recorder has looked for events that ask for a snapshot.
-    has_looked: bool,
-    /// The same for those whose content is wanted.
+    /// A flight recorder has looked for events that somebody acts on; and the place with which its next look begins.
     has_read: bool,
+    first_read: PlaceId,
     has_begun: bool,
     /// Since when a look that was needed has been awaited, and when there can be another one.
     needed: Option<Instant>,
@@ -158,8 +160,8 @@ impl Programs {
             session,
             for_all,
             looked: 0,
-            has_looked: false,
             has_read: false,
+            first_read: 0,
             has_begun: false,
             needed: None,
             next_needed: None,

@@ -121,6 +121,8 @@ pub(crate) struct Provider {
     /// What it says of its time namespace: the inode number (0: it does not know), and its offsets.
     pub(crate) time_namespace: (u64, Offsets),
     enabled_offset: usize,
+    /// Which of its events somebody acts on is known.
+    pub(crate) is_learned: bool,
     charge: Charge,
 }
 
@@ -224,6 +226,7 @@ impl Provider {
             version,
             time_namespace: (time_namespace, offsets),
             enabled_offset,
+            is_learned: false,
             charge,
         }))
     }

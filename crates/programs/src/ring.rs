@@ -180,8 +180,6 @@ pub(crate) struct Ring {
     /// What is wrong with it, as long as its process has not been dropped for that.
     pub(crate) fault: Option<String>,
     /// How far a flight recorder's records were looked through.
-    looked_at: Option<u64>,
-    /// The same for those whose content is wanted.
     arrived: Option<arrivals::Looked>,
     /// Its records are taken together with those of others.
     pub(crate) is_shared: bool,
@@ -290,7 +288,6 @@ impl Ring {
             unfinished: 0,
             fault: None,
             is_shared: false,
-            looked_at: None,
             arrived: None,
             ended: Cell::default(),
             _charge: charge,

@@ -2,17 +2,18 @@
 //! Events of a flight recorder as they come, while they stay in the rings.
 //!
 //! What comes costs time here and in the sink, for each user in one thread, and a program can write millions in a moment. So where there are several
-//! users, each has a time for his in each look, and the sink says when it takes no more of one. His further rings are passed over, and that is told.
+//! users, each has a time for his in each look, and the sink says when it takes no more of one. Then his further rings are passed over, and that is told;
+//! or, where the order between threads is nothing, they wait for the next look, and what is overwritten before that is told.
 
 use super::Programs;
 use super::process::Process;
 use super::user::User;
+use super::wanted::WantedEvent;
 use crate::budget::ARRIVALS;
 use crate::description::{Descriptions, EventDescription};
 use crate::directory::ProcessId;
-use crate::look::Whose;
+use crate::look::{PlaceId, Whose};
 use crate::memory::let_bus_errors_through;
-use crate::provider::{Provider, ProviderInfo};
 use crate::ring::{Arrivals, RingInfo};
 use nix::time::{ClockId, clock_gettime};
 use rtscope_abi::program as abi;
@@ -44,54 +45,35 @@ pub trait NewEvents {
     /// Whether events of this name are wanted. It is asked once for each description.
     fn wants(&self, name: &str) -> bool;
 
+    /// Whether events of this thread are wanted. It is asked before its records are looked at.
+    fn wants_thread(&self, _ring: &RingInfo) -> bool {
+        true
+    }
+
     /// One has come.
     fn event(&mut self, event: &NewEvent<'_>);
 
-    /// Whether more than this many further events of this user are taken in this look.
+    /// Whether more than this many further events of this user are taken in this look. If not, his others are passed over.
     fn has_room(&self, account: u32, events: usize) -> bool;
+
+    /// Whether records for which there was no time wait for the next look: for a sink to which the order between threads is nothing. Else they are
+    /// passed over.
+    fn waits(&self) -> bool {
+        false
+    }
 
     /// Events of this thread, of a program on this user's account, were not looked at: they were overwritten before, or there was no time or no
     /// room for them; or they are damaged.
     fn missed(&mut self, account: u32, ring: &RingInfo);
 }
 
-/// A wanted event of a process.
-#[derive(Debug)]
-struct WantedEvent {
-    id: u32,
-    descriptions: Arc<Descriptions>,
-    /// Its place there.
-    place: usize,
-}
-
-/// Those of a process, by id.
-#[derive(Debug, Default)]
-pub(super) struct WantedEvents {
-    /// Of how many changes of its providers they are.
-    version: Option<u64>,
-    ids: Vec<u32>,
-    events: Vec<WantedEvent>,
-}
-
-impl WantedEvents {
-    fn of(providers: &[&ProviderInfo], version: u64, sink: &dyn NewEvents) -> WantedEvents {
-        let mut events: Vec<WantedEvent> = Vec::new();
-        for info in providers {
-            let described = info.descriptions.events.iter().enumerate();
-            let wanted =
-                described.filter(|(_, event)| sink.wants(&event.name)).map(|(place, event)| WantedEvent {
-                    id: info.first_id.saturating_add(event.index),
-                    descriptions: Arc::clone(&info.descriptions),
-                    place,
-                });
-            events.extend(wanted);
-        }
-        // Of two with one id the first counts: libraries that are there go before those that are gone.
-        events.sort_by_key(|event| event.id);
-        events.dedup_by_key(|event| event.id);
-        let ids = events.iter().map(|event| event.id).collect();
-        WantedEvents { version: Some(version), ids, events }
-    }
+/// What becomes of records that a look has no time or no room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// They are passed over.
+    PassedOver,
+    /// The next look has them first, unless they are overwritten before.
+    Waits,
 }
 
 /// What one user's events may cost in one look.
@@ -105,9 +87,13 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    /// `found`: events that the sink has not seen yet.
-    fn is_over(&self, found: usize) -> bool {
-        !self.sink.has_room(self.account, found) || self.until.is_some_and(|until| cpu_time() >= until)
+    /// What becomes of the rest, if no more is looked at. `found`: events that the sink has not seen yet.
+    fn rest(&self, found: usize) -> Option<Rest> {
+        if !self.sink.has_room(self.account, found) {
+            return Some(Rest::PassedOver);
+        }
+        let is_over = self.until.is_some_and(|until| cpu_time() >= until);
+        is_over.then(|| if self.sink.waits() { Rest::Waits } else { Rest::PassedOver })
     }
 }
 
@@ -118,34 +104,49 @@ fn cpu_time() -> Duration {
 
 impl Process {
     /// Gives the wanted events that have come since the last time, beginning with the ring of this number. Returns the number of the first one that was
-    /// passed over.
+    /// not looked at to its end.
     fn new_events(&mut self, share: &mut Share<'_>, first: usize, arrivals: &mut Arrivals) -> Option<usize> {
-        if self.wanted.version != Some(self.providers_changed) {
-            let here = self.providers.values().map(|provider: &Provider| &provider.info);
-            let all: Vec<&ProviderInfo> =
-                here.chain(self.gone_providers.iter().map(|(info, _)| info)).collect();
-            self.wanted = WantedEvents::of(&all, self.providers_changed, share.sink);
-        }
-        let WantedEvents { ids, events, .. } = &self.wanted;
-        let (count, mut passed_over) = (self.rings.len(), None);
+        let gone = self.gone_providers.iter().map(|(info, _)| info);
+        let here = self.providers.values_mut().map(|provider| (&mut provider.is_learned, &provider.info));
+        self.wanted.learn(self.providers_changed, here, gone, share.sink);
+        let (count, wanted) = (self.rings.len(), &self.wanted);
+        let mut over: Option<(usize, Rest)> = None;
         for number in (0..count).map(|visited| (first + visited) % count) {
             let Some((_, ring)) = self.rings.get_mut(number) else { break };
-            // Read before the ring: records written before the end are then seen.
-            let is_last = self.dead || ring.has_ended();
-            if passed_over.is_some() || share.is_over(0) {
-                passed_over = passed_over.or(Some(number));
-                ring.pass_over(share.is_new, arrivals);
-            } else {
-                let is_complete =
-                    ring.arrivals(ids, (share.is_new, is_last), arrivals, &|found| share.is_over(found));
-                passed_over = (!is_complete).then_some(number);
+            // Thousands of threads may have nothing new.
+            if ring.is_as_it_was() {
+                continue;
             }
-            if arrivals.has_missed && !ids.is_empty() {
+            if wanted.is_empty() {
+                ring.pass_over(share.is_new, arrivals);
+                continue;
+            }
+            over = over.or_else(|| share.rest(0).map(|rest| (number, rest)));
+            match over {
+                Some((_, Rest::PassedOver)) => ring.pass_over(share.is_new, arrivals),
+                Some((_, Rest::Waits)) => {
+                    ring.wait(share.is_new);
+                    continue;
+                }
+                None if share.sink.wants_thread(&ring.info) => {
+                    // Read before the ring: records written before the end are then seen.
+                    let is_last = self.dead || ring.has_ended();
+                    let rest = ring
+                        .arrivals(&wanted.ids, (share.is_new, is_last), arrivals, &|found| share.rest(found));
+                    over = rest.map(|rest| (number, rest));
+                }
+                None => {
+                    ring.pass_over(share.is_new, arrivals);
+                    continue;
+                }
+            }
+            if arrivals.has_missed {
                 share.sink.missed(share.account, &ring.info);
             }
             for record in &arrivals.records {
-                let found = ids.binary_search(&record.id).ok().and_then(|place| events.get(place));
-                let Some(WantedEvent { descriptions, place, .. }) = found else { continue };
+                let Some(WantedEvent { descriptions, place }) = wanted.events.get(&record.id) else {
+                    continue;
+                };
                 let Some(event) = descriptions.events.get(*place) else { continue };
                 let cpu = Some(record.cpu).filter(|cpu| *cpu != abi::RTU_CPU_UNKNOWN);
                 let payload = arrivals.payload(record);
@@ -160,7 +161,7 @@ impl Process {
                 });
             }
         }
-        passed_over
+        over.map(|(number, _)| number)
     }
 }
 
@@ -187,9 +188,17 @@ impl Programs {
         let is_new = std::mem::replace(&mut self.has_read, true);
         let is_alone = self.is_alone();
         let mut arrivals = Arrivals::default();
-        // One share for each user, however many directories he has.
+        // One share for each user, however many directories he has: each of them is the first one in turn.
         let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
-        for user in self.users.values_mut().filter(|user| user.served.is_some()) {
+        let ids: Vec<PlaceId> = self
+            .users
+            .range(self.first_read..)
+            .chain(self.users.range(..self.first_read))
+            .map(|(id, _)| *id)
+            .collect();
+        self.first_read = ids.get(1).copied().unwrap_or_default();
+        for id in ids {
+            let Some(user) = self.users.get_mut(&id).filter(|user| user.served.is_some()) else { continue };
             let (taken, begun) = (taken.entry(user.whose()).or_default(), cpu_time());
             let until = (!is_alone).then(|| begun + ARRIVALS.saturating_sub(*taken));
             user.new_events(&mut Share { account: user.account, is_new, until, sink }, &mut arrivals);
@@ -232,11 +241,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn rings_for_which_there_was_no_room_come_first_in_the_next_look() {
+    /// A process of five threads, of whose events 7 is wanted.
+    fn process() -> (Process, Vec<std::fs::File>) {
         let layout = Layout { ring_bytes: 16384, sub_bytes: 4096, key: 5 };
         let mut process = Process::new(false, true);
-        process.wanted = WantedEvents { version: Some(0), ids: vec![7], events: Vec::new() };
+        process.wanted = [7].into();
         let files: Vec<std::fs::File> = (0..5).map(|_| tempfile::tempfile().unwrap()).collect();
         for (number, file) in (0..).zip(&files) {
             file.set_len(u64::from(abi::RTU_RING_OFFSET) + layout.ring_bytes).unwrap();
@@ -246,10 +255,20 @@ mod tests {
             ring.info.number = number;
             process.rings.push((number, ring));
         }
+        (process, files)
+    }
+
+    fn set_heads(files: &[std::fs::File], head: u64) {
+        let head_at = offset_of!(abi::rtu_ring, head) as u64;
+        files.iter().for_each(|file| file.write_all_at(&head.to_le_bytes(), head_at).unwrap());
+    }
+
+    #[test]
+    fn rings_for_which_there_was_no_room_come_first_in_the_next_look() {
+        let (mut process, files) = process();
         let mut arrivals = Arrivals::default();
         let mut look = |first: usize, rings: usize, until: Option<Duration>, head: u64| {
-            let head_at = offset_of!(abi::rtu_ring, head) as u64;
-            files.iter().for_each(|file| file.write_all_at(&head.to_le_bytes(), head_at).unwrap());
+            set_heads(&files, head);
             let mut few = Few { rings: Cell::new(rings), missed: Vec::new() };
             let mut share = Share { account: 1, is_new: true, until, sink: &mut few };
             let passed_over = process.new_events(&mut share, first, &mut arrivals);
@@ -264,5 +283,71 @@ mod tests {
         assert_eq!(look(4, 2, None, 256), (Some(1), vec![1, 2, 3]));
         // The user's time is over.
         assert_eq!(look(1, 5, Some(Duration::ZERO), 320), (Some(1), vec![0, 1, 2, 3, 4]));
+    }
+    /// Acts on events of threads with even numbers; notes of which threads it was asked, and which had one.
+    #[derive(Default)]
+    struct Even {
+        asked: Cell<u32>,
+        found: Vec<u32>,
+        missed: Vec<u32>,
+    }
+
+    impl NewEvents for Even {
+        fn wants(&self, _: &str) -> bool {
+            true
+        }
+
+        fn wants_thread(&self, ring: &RingInfo) -> bool {
+            self.asked.set(self.asked.get() + 1);
+            ring.number % 2 == 0
+        }
+
+        fn event(&mut self, event: &NewEvent<'_>) {
+            self.found.push(event.ring.number);
+        }
+
+        fn has_room(&self, _: u32, events: usize) -> bool {
+            self.found.len() + events == 0
+        }
+
+        fn waits(&self) -> bool {
+            true
+        }
+
+        fn missed(&mut self, _: u32, ring: &RingInfo) {
+            self.missed.push(ring.number);
+        }
+    }
+
+    /// What asks for a snapshot needs no order: what there was no time for is found later. And one that asks is enough for all that has come.
+    #[test]
+    fn where_order_is_nothing_what_there_was_no_time_for_is_found_in_a_later_look() {
+        let (mut process, files) = process();
+        let layout = process.rings[0].1.info.layout;
+        process.wanted.events.values_mut().for_each(|event| {
+            let name = "motor:xrun".to_string();
+            let events = vec![EventDescription { index: 0, name, level: 6, fields: Vec::new() }];
+            event.descriptions = Arc::new(Descriptions { events, ..Descriptions::default() });
+        });
+        // The time of the sub-buffer, and an event.
+        let (sync, event) = (u64::from(abi::RTU_ID_SYNC) | 4 << 24, 7 | 1 << 24);
+        let words = [sync | layout.tag(0), 1, 0, 0, event | layout.tag(0)];
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        let mut arrivals = Arrivals::default();
+        let mut look = |until: Option<Duration>| {
+            let mut even = Even::default();
+            let mut share = Share { account: 1, is_new: true, until, sink: &mut even };
+            let rest = process.new_events(&mut share, 0, &mut arrivals);
+            (rest, even.asked.get(), even.found, even.missed.len())
+        };
+        assert_eq!(look(None), (None, 5, vec![], 0));
+        for file in [1, 2, 4].map(|number: usize| &files[number]) {
+            file.write_all_at(&bytes, u64::from(abi::RTU_RING_OFFSET)).unwrap();
+        }
+        set_heads(&files, 40);
+        assert_eq!(look(Some(Duration::ZERO)), (Some(0), 0, vec![], 0));
+        // Of the first one nothing is complete, and the second one's thread does not count. The others are passed over.
+        assert_eq!(look(None), (Some(3), 3, vec![2], 2));
+        assert_eq!(look(None), (None, 1, vec![], 0), "only the first one is still waited for");
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
-use super::arrivals::WantedEvents;
 use super::report::{ProcessReport, RingReport, RingTotals, UserLosses};
 use super::shared::Member;
+use super::wanted::WantedEvents;
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
@@ -13,7 +13,6 @@ use crate::memory::CUT;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
-use rtscope_event::glob_matches;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
@@ -165,31 +164,6 @@ impl Process {
         }
         self.drop_it(format!("{name}: {why}"));
         cause
-    }
-
-    /// Whether an event that matches one of the patterns has come since the last time, and whether some could not be looked at. For flight
-    /// recorders.
-    pub(super) fn has_come(
-        &mut self,
-        patterns: &[String],
-        wants: &dyn Fn(&RingInfo) -> bool,
-        is_new: bool,
-    ) -> (bool, bool) {
-        let of_provider = |provider: &Provider| {
-            let (first, descriptions) = (provider.info.first_id, Arc::clone(&provider.info.descriptions));
-            let is_meant =
-                |name: &str| patterns.iter().any(|pattern| glob_matches(pattern.as_bytes(), name.as_bytes()));
-            let events = descriptions.events.iter().filter(|event| is_meant(&event.name));
-            events.map(|event| first.saturating_add(event.index)).collect::<Vec<u32>>()
-        };
-        let wanted: Vec<u32> = self.providers.values().flat_map(of_provider).collect();
-        // Those of others are looked at, too, so that it is known what has come since.
-        let found = self.rings.iter_mut().map(|(_, ring)| {
-            let (come, missed) = ring.has_come(&wanted, is_new);
-            let counts = wants(&ring.info);
-            (come && counts, missed && counts)
-        });
-        found.fold((false, false), |(come, missed), (one, other)| (come | one, missed | other))
     }
 
     /// Its number in this PID namespace is known.

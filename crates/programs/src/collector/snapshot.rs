@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Flight recorders: who asks for a snapshot, and what the rings hold at one moment.
 
-use super::{LossesByUser, Programs, User, UserLosses};
+use super::{LossesByUser, NewEvent, NewEvents, Programs, UserLosses};
 use crate::budget::{Cause, Refusal, SNAPSHOT_BYTES_MAX};
 use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
 use crate::ring::{Pieces, RingInfo};
+use rtscope_event::glob_matches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 pub struct Askers {
     /// Their programs have recorded such an event.
     pub asking: BTreeSet<u32>,
-    /// Records of their programs were overwritten before they were looked at.
+    /// Records of their programs were overwritten before they were looked at, and the others ask for nothing.
     pub missed: BTreeSet<u32>,
 }
 
@@ -65,26 +66,50 @@ pub struct Snapshot {
     pub by_user: LossesByUser,
 }
 
-impl Programs {
-    fn served(&mut self) -> impl Iterator<Item = &mut User> {
-        self.users.values_mut().filter(|user| user.served.is_some())
+/// Events that ask for a snapshot, as they come.
+struct AskingEvents<'a> {
+    patterns: &'a [String],
+    wants: &'a dyn Fn(&RingInfo) -> bool,
+    found: Askers,
+}
+
+impl NewEvents for AskingEvents<'_> {
+    fn wants(&self, name: &str) -> bool {
+        self.patterns.iter().any(|pattern| glob_matches(pattern.as_bytes(), name.as_bytes()))
     }
 
+    fn wants_thread(&self, ring: &RingInfo) -> bool {
+        (self.wants)(ring)
+    }
+
+    fn event(&mut self, event: &NewEvent<'_>) {
+        self.found.asking.insert(event.account);
+    }
+
+    /// One is enough: the snapshot has all that has come until now.
+    fn has_room(&self, account: u32, events: usize) -> bool {
+        events == 0 && !self.found.asking.contains(&account)
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn missed(&mut self, account: u32, _ring: &RingInfo) {
+        self.found.missed.insert(account);
+    }
+}
+
+impl Programs {
     /// Whose programs have recorded an event that matches one of these patterns since the last time, and of whose records some were overwritten
-    /// before they were looked at. The first time only finds what there is already. `wants`: whether a thread's events count.
+    /// before they were looked at. The first time only finds what there is already. `wants`: whether a thread's events count. Where programs are of
+    /// several users, what there was no time for is the first thing in the next look.
     pub fn askers(&mut self, patterns: &[String], wants: &dyn Fn(&RingInfo) -> bool) -> Askers {
-        let_bus_errors_through();
-        let is_new = std::mem::replace(&mut self.has_looked, true);
-        let mut found = Askers::default();
-        for user in self.served() {
-            let account = user.account;
-            for process in user.processes.values_mut() {
-                let (has_come, has_missed) = process.has_come(patterns, wants, is_new);
-                found.asking.extend(has_come.then_some(account));
-                found.missed.extend(has_missed.then_some(account));
-            }
-        }
-        found
+        let mut events = AskingEvents { patterns, wants, found: Askers::default() };
+        self.new_events(&mut events);
+        let Askers { asking, mut missed } = events.found;
+        missed.retain(|user| !asking.contains(user));
+        Askers { asking, missed }
     }
 
     /// The newest records of all rings. Each user's have a limit.

@@ -34,7 +34,7 @@ pub(super) struct User {
     to_drain: BTreeSet<ProcessId>,
     /// Where the last turn of emptying rings ended.
     drained: Option<ProcessId>,
-    /// The first ring that the last look at what has come passed over: of this process, the one of this number.
+    /// The first ring that the last look at what has come did not look at to its end: of this process, the one of this number.
     pub(super) passed_over: Option<(ProcessId, usize)>,
 }
 

@@ -6,6 +6,7 @@
 //! written again.
 
 use super::{PATIENCE, Ring};
+use crate::collector::{EventIds, Rest};
 use crate::memory::acquire_fence;
 use crate::records::{Header, Sync};
 use rtscope_abi::program as abi;
@@ -13,6 +14,9 @@ use rtscope_event::exact::{index, low_half};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+/// Between two questions whether there is time for more. A sub-buffer may have half a gigabyte.
+const STEP_BYTES: u64 = 64 << 10;
 
 /// How far a ring was looked at.
 #[derive(Debug)]
@@ -79,21 +83,23 @@ impl Arrivals {
 }
 
 impl Ring {
-    /// The records with these ids (in order) that have come since the last time. `is_new`: its first records count, too, if it was not looked
-    /// at before. `is_last`: its thread writes nothing more. `is_over` is asked after each sub-buffer, with the number of those that were found:
-    /// whether the rest is passed over. Returns whether none was.
+    /// The records with these ids that have come since the last time. `is_new`: its first records count, too, if it was not looked at before.
+    /// `is_last`: its thread writes nothing more. `rest` is asked now and then, with the number of those that were found: whether no more is looked
+    /// at, and what becomes of the rest. Returns its answer, if there is a rest.
     pub(crate) fn arrivals(
         &mut self,
-        wanted: &[u32],
+        wanted: &EventIds,
         (is_new, is_last): (bool, bool),
         into: &mut Arrivals,
-        is_over: &dyn Fn(usize) -> bool,
-    ) -> bool {
+        rest: &dyn Fn(usize) -> Option<Rest>,
+    ) -> Option<Rest> {
         into.clear();
         let layout = self.info.layout;
         let (mut looked, head) = self.begin_look(is_new);
         let begin = head - head % layout.sub_bytes;
-        if head.wrapping_sub(looked.at) > layout.ring_bytes - layout.sub_bytes {
+        // A program that writes a smaller head does not have what was looked at looked at again.
+        into.has_missed = head < looked.at;
+        if head.saturating_sub(looked.at) > layout.ring_bytes - layout.sub_bytes {
             into.has_missed = true;
             looked = Looked { at: begin, sync: None, waiting: None, ..looked };
         }
@@ -111,14 +117,18 @@ impl Ring {
             if !is_at_end {
                 break;
             }
-            if looked.at < head && is_over(into.records.len()) {
-                into.has_missed = true;
-                self.arrived = Some(looked.passed_over(begin, head));
-                return false;
+            let rest = if looked.at < head { rest(into.records.len()) } else { None };
+            if let Some(rest) = rest {
+                if rest == Rest::PassedOver {
+                    into.has_missed = true;
+                    looked = looked.passed_over(begin, head);
+                }
+                self.arrived = Some(looked);
+                return Some(rest);
             }
         }
         self.arrived = Some(looked);
-        true
+        None
     }
 
     /// The same without a look at any of them.
@@ -127,6 +137,17 @@ impl Ring {
         let (looked, head) = self.begin_look(is_new);
         into.has_missed = looked.at.max(looked.from) < head;
         self.arrived = Some(looked.passed_over(head - head % self.info.layout.sub_bytes, head));
+    }
+
+    /// They wait for the next look.
+    pub(crate) fn wait(&mut self, is_new: bool) {
+        self.arrived = Some(self.begin_look(is_new).0);
+    }
+
+    /// Whether nothing has come since the last time.
+    pub(crate) fn is_as_it_was(&self) -> bool {
+        let head = self.word(offset_of!(abi::rtu_ring, head));
+        self.arrived.as_ref().is_some_and(|looked| looked.at.max(looked.from) == head)
     }
 
     /// How far it was looked at, and how far it is.
@@ -142,17 +163,18 @@ impl Ring {
         (looked, head)
     }
 
-    /// Goes through one sub-buffer. False: the record here is not complete yet.
+    /// Goes through at most [`STEP_BYTES`] of a sub-buffer. False: the record here is not complete yet.
     fn walk(
         &self,
         looked: &mut Looked,
         (stop, head): (u64, u64),
         is_last: bool,
-        wanted: &[u32],
+        wanted: &EventIds,
         into: &mut Arrivals,
     ) -> bool {
         let layout = self.info.layout;
-        while looked.at < stop {
+        let step_end = stop.min(looked.at.saturating_add(STEP_BYTES));
+        while looked.at < step_end {
             let at = looked.at;
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
             // ORDER: acquire; as in Records::header().
@@ -191,7 +213,7 @@ impl Ring {
         &self,
         looked: &mut Looked,
         (id, end, low): (u32, u64, u64),
-        wanted: &[u32],
+        wanted: &EventIds,
         into: &mut Arrivals,
     ) {
         let place = |offset: u64| {
@@ -204,7 +226,7 @@ impl Ring {
             looked.sync = Some(Sync { counter: word(8), cpu: low_half(word(24)) });
             return;
         }
-        if looked.at < looked.from || wanted.binary_search(&id).is_err() {
+        if looked.at < looked.from || !wanted.contains(id) {
             return;
         }
         let Some(sync) = looked.sync else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rings of flight recorders, which are overwritten: what is copied from them, what has come into them, and what is left in them at the end.
+//! Rings of flight recorders, which are overwritten: what is copied from them, and what is left in them at the end.
 
 use super::Ring;
 use crate::memory::acquire_fence;
@@ -53,38 +53,6 @@ impl Ring {
         let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
         pieces.retain(|(position, _)| *position >= safe);
         (pieces, from == oldest)
-    }
-
-    /// Goes through the records of a flight recorder's ring that have come since the last time. Whether one of these events is among them; and
-    /// whether records were overwritten before they were looked at. `is_new`: its first records count, too, if it was not looked at before.
-    pub(crate) fn has_come(&mut self, wanted: &[u32], is_new: bool) -> (bool, bool) {
-        let layout = self.info.layout;
-        let head = self.word(offset_of!(abi::rtu_ring, head));
-        let mut at = self.looked_at.unwrap_or(if is_new { self.tail } else { head });
-        // A program can write any position there.
-        let is_overtaken = head.wrapping_sub(at) > layout.ring_bytes - layout.sub_bytes;
-        if is_overtaken {
-            at = head - head % layout.sub_bytes;
-        }
-        let mut has_come = false;
-        while at < head {
-            let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
-            // ORDER: acquire; as in Records::header(). Nothing but the word is read.
-            let word = self.mapping.word(index(place)).load(Ordering::Acquire);
-            at = match layout.header(at, word) {
-                Header::Complete { id, end, .. } => {
-                    has_come |= wanted.contains(&id);
-                    end
-                }
-                // Its thread is in the middle of it, or has left it: the next sub-buffer tells.
-                Header::Open { end } if head - at > layout.sub_bytes => end,
-                Header::Open { .. } => break,
-                // No record is there: all others of this sub-buffer cannot be found.
-                _ => layout.sub_end(at),
-            };
-        }
-        self.looked_at = Some(at);
-        (has_come, is_overtaken)
     }
 
     /// Copies complete records up to `stop`, which is in the same sub-buffer. One that is not complete is stepped over.

@@ -3,6 +3,7 @@
 
 use super::super::Ring;
 use super::Arrivals;
+use crate::collector::Rest;
 use crate::directory::{FileKind, FileName, ProcessId};
 use crate::memory::Mapping;
 use crate::records::Layout;
@@ -78,7 +79,7 @@ impl Writer {
 /// The values of the wanted events that a look finds, their times, and whether some were missed.
 fn look(ring: &mut Ring, is_new: bool) -> (Vec<u64>, Vec<u64>, bool) {
     let mut found = Arrivals::default();
-    assert!(ring.arrivals(&[2, 7], (is_new, false), &mut found, &|_| false));
+    assert_eq!(ring.arrivals(&[2, 7].into(), (is_new, false), &mut found, &|_| None), None);
     let value = |record| u64::from_le_bytes(found.payload(record)[..8].try_into().unwrap());
     let values = found.records.iter().map(value).collect();
     (values, found.records.iter().map(|record| record.counter).collect(), found.has_missed)
@@ -138,7 +139,8 @@ fn what_there_is_no_time_for_is_passed_over_and_what_comes_then_has_its_time() {
     write(&mut thread, 0..600);
     // There was time for the first sub-buffer.
     let mut found = Arrivals::default();
-    assert!(!ring.arrivals(&[7], (true, false), &mut found, &|found| found > 0));
+    let rest = |found| (found > 0).then_some(Rest::PassedOver);
+    assert_eq!(ring.arrivals(&[7].into(), (true, false), &mut found, &rest), Some(Rest::PassedOver));
     assert!(found.has_missed && (1..300).contains(&found.records.len()), "{}", found.records.len());
     write(&mut thread, 600..610);
     let (values, times, has_missed) = look(&mut ring, true);
@@ -158,6 +160,82 @@ fn what_there_is_no_time_for_is_passed_over_and_what_comes_then_has_its_time() {
     assert!(found.has_missed);
     write(&mut thread, 1012..1014);
     assert_eq!(look(&mut ring, true), (vec![1012, 1013], vec![thread.time - 10, thread.time], false));
+}
+
+#[test]
+fn what_there_is_no_time_for_waits_until_it_is_overwritten() {
+    let (mut thread, mut ring) = Writer::new();
+    let write = |thread: &mut Writer, values: std::ops::Range<u64>| {
+        values.for_each(|value| {
+            thread.event(7, value);
+        });
+    };
+    let rest = |found| (found > 0).then_some(Rest::Waits);
+    let mut found = Arrivals::default();
+    ring.wait(true);
+    write(&mut thread, 0..600);
+    // There was time for the first sub-buffer.
+    assert_eq!(ring.arrivals(&[7].into(), (true, false), &mut found, &rest), Some(Rest::Waits));
+    let values = found.records.len() as u64;
+    assert!(!found.has_missed && (1..300).contains(&values), "{values}");
+    // And for none.
+    ring.wait(true);
+    assert!(!ring.is_as_it_was());
+    let (others, times, has_missed) = look(&mut ring, true);
+    assert_eq!((others, has_missed), ((values..600).collect(), false));
+    assert_eq!(times.last(), Some(&thread.time));
+    assert!(ring.is_as_it_was());
+    write(&mut thread, 600..2000);
+    ring.wait(true);
+    let (others, _, has_missed) = look(&mut ring, true);
+    assert!(has_missed && others.last() == Some(&1999) && others.len() < 512, "{others:?}");
+}
+
+#[test]
+fn a_head_that_goes_back_has_nothing_looked_at_again() {
+    let (mut thread, mut ring) = Writer::new();
+    (0..500).for_each(|value| {
+        thread.event(7, value);
+    });
+    let head_at = offset_of!(abi::rtu_ring, head);
+    let values: Vec<u64> = look(&mut ring, true).0;
+    assert_eq!(values, (0..500).collect::<Vec<u64>>());
+    let mut found = Arrivals::default();
+    for head in [64, thread.head - 4096, 64, 0, thread.head] {
+        thread.store(head_at, head);
+        assert_eq!(look(&mut ring, true), (vec![], vec![], head < thread.head), "{head}");
+        ring.pass_over(true, &mut found);
+        ring.wait(true);
+    }
+    thread.event(7, 500);
+    assert_eq!(look(&mut ring, true).0, [500]);
+}
+
+/// The key of tags, and so what a ring has from earlier laps, is the program's choice: a sub-buffer of half a gigabyte can be one long row of records.
+#[test]
+fn in_a_large_sub_buffer_it_is_asked_now_and_then_whether_there_is_time() {
+    let layout = Layout { ring_bytes: 8 << 20, sub_bytes: 4 << 20, key: 0 };
+    let file = tempfile::tempfile().unwrap();
+    let bytes = u64::from(abi::RTU_RING_OFFSET) + layout.ring_bytes;
+    file.set_len(bytes).unwrap();
+    let memory = Mapping::new(&file, index(bytes)).unwrap();
+    let process = ProcessId { pid: 1, birth_ns: 1 };
+    let mut ring = Ring::of_model(&file, FileName { process, kind: FileKind::Ring(1, 0) }, layout);
+    // ORDER: relaxed; one thread.
+    let store = |place: usize, value: u64| memory.word(place).store(value, Ordering::Relaxed);
+    for word in 0..layout.sub_bytes / 8 {
+        store(index(u64::from(abi::RTU_RING_OFFSET) + word * 8), 3 | 1 << 24);
+    }
+    store(offset_of!(abi::rtu_ring, head), layout.sub_bytes);
+    let asked = std::cell::Cell::new(0);
+    let rest = |_| {
+        asked.set(asked.get() + 1);
+        (asked.get() == 5).then_some(Rest::Waits)
+    };
+    let mut found = Arrivals::default();
+    assert_eq!(ring.arrivals(&[7].into(), (true, false), &mut found, &rest), Some(Rest::Waits));
+    assert_eq!(ring.arrivals(&[7].into(), (true, false), &mut found, &rest), None);
+    assert_eq!(asked.get(), (4 << 20) / super::STEP_BYTES - 1);
 }
 
 #[test]
