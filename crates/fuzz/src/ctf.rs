@@ -6,9 +6,9 @@ use rtscope_ctf::{
     count, print,
 };
 use rtscope_event::MonotonicNs;
-use rtscope_programs::RingInfo;
 use rtscope_programs::collector::Snapshot;
 use rtscope_programs::records::Layout;
+use rtscope_programs::{RingImage, RingInfo};
 use rtscope_store::user::{UserEnd, UserFilter, UserSession, write_snapshot};
 use std::fs;
 use std::path::Path;
@@ -112,7 +112,7 @@ pub fn snapshot(data: &[u8]) -> Option<()> {
     let info = RingInfo { layout, ..crate::seeds::ring_info() };
     let snapshot = Snapshot {
         providers: vec![crate::seeds::provider_info()],
-        rings: vec![(info, vec![(0, first.to_vec()), (first.len() as u64, second.to_vec())])],
+        rings: vec![(info, RingImage::of_records(layout, &[first, second]).unwrap())],
         ..Snapshot::default()
     };
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use crate::budget::Account;
 use crate::directory::{FileKind, FileName, OpenFile, ProcessId};
 use crate::patterns::RequestedEvents;
 use crate::provider::u64_at;
-use crate::ring::{Pieces, Ring};
+use crate::ring::Ring;
 use crate::{ProviderInfo, RingInfo, provider as providers};
 use rtscope_abi::program as abi;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub struct TakenRecords {
     /// Positions and bytes of complete records, in the order in which they were taken.
     pub chunks: Vec<(u64, Vec<u8>)>,
     /// What a snapshot found before anything was taken.
-    pub snapshot: Pieces,
+    pub snapshot: Vec<(u64, Vec<u8>)>,
     /// What is wrong with it.
     pub fault: Option<String>,
 }
@@ -66,7 +66,8 @@ pub fn ring(header: &[u8], process: ProcessId, records: &[&[u8]]) -> Result<Opti
     let opened =
         Ring::open(&opened, name, 0, &Arc::new(Account::default())).map_err(|refused| refused.why)?;
     let Some(mut ring) = opened else { return Ok(None) };
-    let (snapshot, _) = ring.snapshot(SIZE);
+    let (image, _) = ring.snapshot(2 * SIZE).expect("memory for a copy");
+    let snapshot = image.rows();
     let mut taken = TakenRecords { info: ring.info.clone(), chunks: Vec::new(), snapshot, fault: None };
     for (number, part) in records.iter().enumerate() {
         change(part);

@@ -1,60 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a flight recorder's ring held, in memory of our own, where its records are read as those of a ring that is recorded.
+//! What a flight recorder's ring held, in memory of our own: copied once, to where it was in the ring, and read there as a ring that is recorded.
 
-use crate::memory::Mapping;
+use crate::memory::own::OwnMemory;
 use crate::records::Layout;
-use crate::ring::{Pieces, RingInfo};
 use crate::walk::Records;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use rtscope_abi::program as abi;
 use rtscope_event::exact::index;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
-/// A copy of a ring.
+/// Memory is given by the page. No sub-buffer is smaller, and each begins with one.
+const PAGE_BYTES: u64 = 4096;
+
+/// A copy of a ring. It takes memory for what it holds, and no more than that for what was left out in between.
 #[derive(Debug)]
 pub struct RingImage {
-    mapping: Mapping,
+    memory: OwnMemory,
     layout: Layout,
+    /// Where in the ring each begins and ends. Words of open records are in them: their length tells where it goes on.
     pieces: Vec<(u64, u64)>,
+    held_bytes: u64,
 }
 
+/// What is kept of a piece beside its bytes.
+pub(crate) const PIECE_BYTES: u64 = size_of::<(u64, u64)>() as u64;
+
 impl RingImage {
-    /// Of pieces in order, none of which is newer than a ring's size after the first.
+    /// Of a ring of which nothing has been copied so far. `has_any`: something will be.
     ///
     /// # Errors
-    /// When there is no memory, or they are not of one ring.
-    pub fn new(info: &RingInfo, pieces: &Pieces) -> io::Result<RingImage> {
-        let layout = info.layout;
-        let of_one_ring = |end: u64| pieces.first().is_none_or(|first| end - first.0 <= layout.ring_bytes);
-        let ends = pieces.iter().map(|(begin, bytes)| (*begin, begin.saturating_add(bytes.len() as u64)));
-        let pieces_of: Vec<(u64, u64)> = ends.collect();
-        let is_in_order = pieces_of.windows(2).all(|two| two[0].1 <= two[1].0);
-        let is_whole = pieces_of.iter().all(|(begin, end)| begin % 8 == 0 && end % 8 == 0 && begin <= end);
-        if !layout.is_possible()
-            || !is_in_order
-            || !is_whole
-            || !pieces_of.iter().all(|(_, end)| of_one_ring(*end))
-        {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "these are not the pieces of one ring"));
+    /// When the system refuses the memory.
+    pub(crate) fn new(layout: Layout, has_any: bool) -> io::Result<RingImage> {
+        let bytes = u64::from(abi::RTU_RING_OFFSET) + if has_any { layout.ring_bytes } else { 0 };
+        Ok(RingImage { memory: OwnMemory::new(index(bytes))?, layout, pieces: Vec::new(), held_bytes: 0 })
+    }
+
+    /// Of records that were made elsewhere, from the ring's first position on: a piece behind the other.
+    ///
+    /// # Errors
+    /// When such a ring cannot have them, or the system refuses the memory.
+    pub fn of_records(layout: Layout, pieces: &[&[u8]]) -> io::Result<RingImage> {
+        let bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let is_whole = pieces.iter().all(|piece| piece.len() % 8 == 0);
+        if !layout.is_possible() || bytes > layout.ring_bytes || !is_whole {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no ring can have these records"));
         }
-        let file = File::from(memfd_create(c"rtscope-ring", MFdFlags::MFD_CLOEXEC)?);
-        let bytes = u64::from(abi::RTU_RING_OFFSET) + layout.ring_bytes;
-        file.set_len(bytes)?;
-        for (begin, piece) in pieces {
-            let start = begin & (layout.ring_bytes - 1);
-            let first = piece.len().min(index(layout.ring_bytes - start));
-            let (front, back) = piece.split_at(first);
-            file.write_all_at(front, u64::from(abi::RTU_RING_OFFSET) + start)?;
-            file.write_all_at(back, u64::from(abi::RTU_RING_OFFSET))?;
+        let mut image = RingImage::new(layout, bytes > 0)?;
+        let mut at = 0;
+        for piece in pieces {
+            let end = at + piece.len() as u64;
+            image.bytes_mut(at, end - at).copy_from_slice(piece);
+            image.add_piece(at, end);
+            at = end;
         }
-        Ok(RingImage { mapping: Mapping::new(&file, index(bytes))?, layout, pieces: pieces_of })
+        Ok(image)
+    }
+
+    /// Where bytes of one sub-buffer are to be copied to.
+    pub(crate) fn bytes_mut(&mut self, position: u64, bytes: u64) -> &mut [u8] {
+        let begin = index(u64::from(abi::RTU_RING_OFFSET) + (position & (self.layout.ring_bytes - 1)));
+        self.memory.bytes_mut(begin..begin + index(bytes))
+    }
+
+    /// From `begin` on, where a sub-buffer begins, there are complete records up to `end`, and words of open ones.
+    pub(crate) fn add_piece(&mut self, begin: u64, end: u64) {
+        if begin < end {
+            self.pieces.push((begin, end));
+            self.held_bytes += (end - begin).next_multiple_of(PAGE_BYTES) + PIECE_BYTES;
+        }
+    }
+
+    /// What is older than the begin of this sub-buffer is no part of it.
+    pub(crate) fn cut_before(&mut self, position: u64) {
+        self.pieces.retain(|(begin, _)| *begin >= position);
+    }
+
+    /// The memory that it takes.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Its records.
     #[must_use]
     pub fn records(&self) -> Records<'_> {
-        Records::of_pieces(&self.mapping, self.layout, &self.pieces)
+        Records::of_pieces(self.memory.mapping(), self.layout, &self.pieces)
+    }
+
+    /// Copies of its complete records, as far as they are in a row: the position of each row's first byte, and its bytes.
+    #[must_use]
+    pub fn rows(&self) -> Vec<(u64, Vec<u8>)> {
+        let (mut records, mut rows) = (self.records(), Vec::new());
+        loop {
+            let chunk = records.chunk();
+            if chunk.bytes > 0 {
+                rows.push((chunk.position, chunk.copy()));
+            } else if !records.next_piece() {
+                return rows;
+            }
+        }
     }
 }

@@ -48,7 +48,7 @@ mod walk;
 
 pub use image::RingImage;
 pub use provider::ProviderInfo;
-pub use ring::{Pieces, RingInfo, ThreadChoice};
+pub use ring::{RingInfo, ThreadChoice};
 
 /// Errors of the collector; what is wrong with a single program is in its report.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@
 //! it through.
 
 pub(crate) mod holes;
+pub(crate) mod own;
 
 use nix::sys::signal::{SigSet, Signal};
 use std::cell::Cell;
@@ -41,15 +42,16 @@ static HINT: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<'a> {
     place: &'a AtomicU64,
+    /// `None`: of memory of our own, which is none of the model's.
     #[cfg(test)]
-    offset: usize,
+    offset: Option<usize>,
 }
 
 impl Word<'_> {
     #[inline]
     pub(crate) fn load(self, order: Ordering) -> u64 {
         #[cfg(test)]
-        if let Some(value) = crate::model::load(self.offset, order) {
+        if let Some(value) = self.offset.and_then(|offset| crate::model::load(offset, order)) {
             return value;
         }
         // ORDER: the caller's.
@@ -59,7 +61,7 @@ impl Word<'_> {
     #[inline]
     pub(crate) fn store(self, value: u64, order: Ordering) {
         #[cfg(test)]
-        if crate::model::store(self.offset, value, order) {
+        if self.offset.is_some_and(|offset| crate::model::store(offset, value, order)) {
             return;
         }
         // ORDER: the caller's.
@@ -75,12 +77,13 @@ pub(crate) fn acquire_fence() {
     fence(Ordering::Acquire);
 }
 
-/// A shared mapping of a file.
+/// A shared mapping of a file, or memory of our own.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     begin: usize,
     bytes: usize,
-    slot: usize,
+    /// `None`: memory of our own, which nobody can take away.
+    slot: Option<usize>,
 }
 
 impl Mapping {
@@ -123,13 +126,13 @@ impl Mapping {
         // ORDER: release; pairs with the acquire in on_bus_error(): who sees these bytes sees that `begin` is no longer the old one.
         SLOTS[slot].bytes.store(bytes, Ordering::Release);
         SLOTS[slot].begin.store(address as usize, Ordering::Release);
-        Ok(Mapping { begin: address as usize, bytes, slot })
+        Ok(Mapping { begin: address as usize, bytes, slot: Some(slot) })
     }
 
     /// Whether its file has become shorter than the mapping, or has holes: zeros may have been read.
     pub(crate) fn is_cut(&self) -> bool {
         // ORDER: relaxed; set by a signal handler that has returned.
-        SLOTS[self.slot].cut.load(Ordering::Relaxed)
+        self.slot.is_some_and(|slot| SLOTS[slot].cut.load(Ordering::Relaxed))
     }
 
     /// A word that the other side may change at any time. `offset` is a multiple of 8 within the mapping.
@@ -142,7 +145,7 @@ impl Mapping {
         Word {
             place,
             #[cfg(test)]
-            offset,
+            offset: self.slot.map(|_| offset),
         }
     }
 
@@ -166,7 +169,7 @@ impl Mapping {
     pub(crate) fn copy(&self, offset: usize, into: &mut [u8]) {
         assert!(offset.checked_add(into.len()).is_some_and(|end| end <= self.bytes), "bytes in the mapping");
         #[cfg(test)]
-        if crate::model::copy(offset, into) {
+        if self.slot.is_some() && crate::model::copy(offset, into) {
             return;
         }
         // SAFETY: source within the mapping (just checked), destination a slice of ours; they cannot overlap. A concurrent
@@ -179,12 +182,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // ORDER: release; the slot is free for reuse after the last use here.
-        SLOTS[self.slot].bytes.store(0, Ordering::Release);
+        if let Some(slot) = self.slot {
+            // ORDER: release; the slot is free for reuse after the last use here.
+            SLOTS[slot].bytes.store(0, Ordering::Release);
+        }
         // SAFETY: the mapping belongs to self, and no reference to it outlives self.
         unsafe { libc::munmap(self.begin as *mut libc::c_void, self.bytes) };
-        // ORDER: as above.
-        SLOTS[self.slot].begin.store(0, Ordering::Release);
+        if let Some(slot) = self.slot {
+            // ORDER: as above.
+            SLOTS[slot].begin.store(0, Ordering::Release);
+        }
     }
 }
 

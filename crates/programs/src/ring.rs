@@ -8,7 +8,6 @@ mod arrivals;
 mod flight;
 
 pub(crate) use arrivals::Arrivals;
-pub use flight::Pieces;
 
 use crate::budget::{Account, Cause, Charge, TAKE_BYTES};
 use crate::directory::{FileKind, FileName, OpenFile};

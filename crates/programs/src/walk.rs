@@ -22,7 +22,9 @@ pub struct Records<'a> {
     position: u64,
     sync: Option<Sync>,
     is_final: bool,
-    /// What comes after `head`, of a ring that was copied in pieces: where each begins and ends.
+    /// It is a copy, in which nobody will finish open records.
+    is_copy: bool,
+    /// What comes after `head` in a copy: where each piece begins and ends.
     further: &'a [(u64, u64)],
 }
 
@@ -34,17 +36,24 @@ impl<'a> Records<'a> {
         sync: Option<Sync>,
         is_final: bool,
     ) -> Records<'a> {
-        Records { mapping, layout, head, position: tail, sync, is_final, further: &[] }
+        Records { mapping, layout, head, position: tail, sync, is_final, is_copy: false, further: &[] }
     }
 
     /// All records of a ring that was copied in pieces.
     pub(crate) fn of_pieces(mapping: &'a Mapping, layout: Layout, pieces: &'a [(u64, u64)]) -> Records<'a> {
         let (first, further) = pieces.split_first().map_or(((0, 0), pieces), |(first, rest)| (*first, rest));
-        Records { further, ..Records::new(mapping, layout, first, None, true) }
+        Records { is_copy: true, further, ..Records::new(mapping, layout, first, None, true) }
     }
 
-    /// Goes to the next piece of a ring that was copied. False: there is none.
+    /// Goes on after what is not complete in a ring that was copied. False: nothing more is there.
     pub fn next_piece(&mut self) -> bool {
+        match self.header() {
+            Header::Open { end } if self.is_copy && end <= self.head => {
+                self.position = end;
+                return true;
+            }
+            _ => {}
+        }
         let Some(((begin, end), further)) = self.further.split_first() else { return false };
         (self.position, self.head, self.further) = (*begin, *end, further);
         true

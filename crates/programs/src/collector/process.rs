@@ -8,6 +8,7 @@ use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
 use crate::description::{PROGRAM_BYTES_MAX, TOO_LARGE};
 use crate::directory::{FileName, ProcessId};
+use crate::image::RingImage;
 use crate::look::Content;
 use crate::memory::CUT;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
@@ -451,13 +452,17 @@ impl Process {
         into.dropped += u64::from(self.dropped.is_some());
         let mut is_complete = true;
         for (_, ring) in &self.rings {
-            let (pieces, is_all) = ring.snapshot(*space);
+            let beside = size_of::<(RingInfo, RingImage)>() as u64;
+            // Without memory it is as without space.
+            let Ok((image, is_all)) = ring.snapshot(space.saturating_sub(beside)) else {
+                is_complete = false;
+                continue;
+            };
             is_complete &= is_all;
-            let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
-            *space = space.saturating_sub(bytes as u64);
+            *space = space.saturating_sub(image.held_bytes().saturating_add(beside));
             // It begins with a sync record; earlier losses are not part of this snapshot.
             let info = RingInfo { sync: None, lost_before: ring.lost(), ..ring.info.clone() };
-            into.rings.push((info, pieces));
+            into.rings.push((info, image));
         }
         is_complete
     }

@@ -3,9 +3,10 @@
 
 use super::{LossesByUser, NewEvent, NewEvents, Programs, UserLosses};
 use crate::budget::{Cause, Refusal, SNAPSHOT_BYTES_MAX};
+use crate::image::RingImage;
 use crate::memory::let_bus_errors_through;
 use crate::provider::ProviderInfo;
-use crate::ring::{Pieces, RingInfo};
+use crate::ring::RingInfo;
 use rtscope_event::glob_matches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,12 +49,12 @@ impl SnapshotSpace {
 }
 
 /// The content of all rings at one moment.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Snapshot {
     /// The providers that describe the events.
     pub providers: Vec<ProviderInfo>,
     /// The rings: their descriptions, and what they held.
-    pub rings: Vec<(RingInfo, Pieces)>,
+    pub rings: Vec<(RingInfo, RingImage)>,
     /// What was left out of users, and why.
     pub refusals: Vec<Refusal>,
     /// Events that no ring could take since the recording began.

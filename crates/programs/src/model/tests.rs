@@ -283,11 +283,11 @@ fn snapshot() -> Result<usize, String> {
         memory.horizon = stores - memory.choices.choose(stores / 2, 3);
     });
     let ring = RUN.with_borrow_mut(|run| run.ring.take().expect("one"));
-    let (pieces, _) = ring.snapshot(u64::MAX);
+    let (image, _) = ring.snapshot(u64::MAX).map_err(|error| error.to_string())?;
     RUN.with_borrow_mut(|run| run.ring = Some(ring));
     let (mut events, mut told) = (Vec::new(), 0);
     let mut decoder = Decoder::new(layout(), None);
-    for (position, bytes) in pieces {
+    for (position, bytes) in image.rows() {
         let mut at = 0;
         while let Some((record, length)) = decoder.next(position + at as u64, &bytes[at..]) {
             keep(record, &mut events, &mut told)?;

@@ -2,16 +2,14 @@
 //! Rings of flight recorders, which are overwritten: what is copied from them, and what is left in them at the end.
 
 use super::Ring;
+use crate::image::{PIECE_BYTES, RingImage};
 use crate::memory::acquire_fence;
 use crate::records::Header;
-use crate::walk::Chunk;
 use rtscope_abi::program as abi;
 use rtscope_event::exact::index;
+use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
-
-/// What a ring of a flight recorder held: the positions of first bytes, and whole records from there on.
-pub type Pieces = Vec<(u64, Vec<u8>)>;
 
 impl Ring {
     /// Gives back what a flight recorder has overwritten, whether or not it runs: until then a thread that is told to fill its ring finds it full. To be
@@ -27,22 +25,26 @@ impl Ring {
         }
     }
 
-    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on, at most `bytes_max`
-    /// bytes; for flight recorders. Records overwritten during the copy are left out, and so is what lies behind padding: of a liar
-    /// it may be any number of bytes without memory. False: there was not enough space for all.
-    pub(crate) fn snapshot(&self, bytes_max: u64) -> (Pieces, bool) {
+    /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on; for flight recorders. The copy and what is
+    /// kept beside it take at most `bytes_max` bytes, but for the rest of a page. Records overwritten during the copy are left out, and so is what
+    /// lies behind padding: of a liar it may be any number of bytes without memory. False: there was not enough space for all.
+    ///
+    /// # Errors
+    /// When the system has no memory.
+    pub(crate) fn snapshot(&self, bytes_max: u64) -> io::Result<(RingImage, bool)> {
         let layout = self.info.layout;
         let head = self.word(offset_of!(abi::rtu_ring, head));
         let up = |position: u64| {
             if position % layout.sub_bytes == 0 { position } else { layout.sub_end(position) }
         };
         let oldest = up(head.saturating_sub(layout.ring_bytes));
-        let from = oldest.max(up(head.saturating_sub(bytes_max)));
-        let mut pieces = Pieces::new();
+        let most = bytes_max.saturating_sub(bytes_max.div_ceil(layout.sub_bytes).saturating_mul(PIECE_BYTES));
+        let from = oldest.max(up(head.saturating_sub(most)));
+        let mut image = RingImage::new(layout, from < head)?;
         let mut at = from;
         while at < head && !self.mapping.is_cut() {
             let stop = layout.sub_end(at).min(head);
-            self.copy_sub_buffer(at, stop, &mut pieces);
+            self.copy_sub_buffer(at, stop, &mut image);
             at = stop;
         }
         // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
@@ -50,25 +52,14 @@ impl Ring {
         acquire_fence();
         // The writer may be anywhere in its current sub-buffer. ORDER: relaxed; the fence is before it.
         let later = self.mapping.word(offset_of!(abi::rtu_ring, head)).load(Ordering::Relaxed);
-        let safe = up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from));
-        pieces.retain(|(position, _)| *position >= safe);
-        (pieces, from == oldest)
+        image.cut_before(up(layout.sub_end(later).saturating_sub(layout.ring_bytes).max(from)));
+        Ok((image, from == oldest))
     }
 
-    /// Copies complete records up to `stop`, which is in the same sub-buffer. One that is not complete is stepped over.
-    fn copy_sub_buffer(&self, begin: u64, stop: u64, pieces: &mut Pieces) {
+    /// Copies complete records up to `stop`, which is in the same sub-buffer. Of one that is not complete, its word tells where it ends.
+    fn copy_sub_buffer(&self, begin: u64, stop: u64, image: &mut RingImage) {
         let layout = self.info.layout;
         let (mut from, mut at) = (begin, begin);
-        let copy = |from: u64, to: u64, pieces: &mut Pieces| {
-            if from < to {
-                let chunk =
-                    Chunk { mapping: &self.mapping, layout, position: from, bytes: to - from, events: 0 };
-                let mut bytes = chunk.copy();
-                // The words may have changed since they were read.
-                bytes.truncate(layout.complete_bytes(from, &bytes));
-                pieces.push((from, bytes));
-            }
-        };
         while at < stop {
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
             // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
@@ -77,13 +68,27 @@ impl Ring {
                 Header::Complete { id, end, .. } if id != abi::RTU_ID_PADDING && end <= stop => at = end,
                 // Not the sync record, which gives the others their time.
                 Header::Open { end } if end <= stop && at > begin => {
-                    copy(from, at, pieces);
+                    let copied = self.copy_row(from, at, image);
+                    if copied < at {
+                        return image.add_piece(begin, copied);
+                    }
+                    // As it was read: its payload, of which this says nothing, may have come meanwhile.
+                    image.bytes_mut(at, size_of::<u64>() as u64).copy_from_slice(&word.to_ne_bytes());
                     (from, at) = (end, end);
                 }
                 // Padding, or no record: the next sub-buffer can be read without the rest.
                 _ => break,
             }
         }
-        copy(from, at.min(stop), pieces);
+        let copied = self.copy_row(from, at, image);
+        image.add_piece(begin, copied);
+    }
+
+    /// Copies records in a row. Returns where those end that are complete in the copy: the words may have changed since they were read.
+    fn copy_row(&self, from: u64, to: u64, image: &mut RingImage) -> u64 {
+        let place = u64::from(abi::RTU_RING_OFFSET) + (from & (self.info.layout.ring_bytes - 1));
+        let row = image.bytes_mut(from, to - from);
+        self.mapping.copy(index(place), row);
+        from + self.info.layout.complete_bytes(from, row) as u64
     }
 }

@@ -11,11 +11,12 @@ use crate::record::channels::ChannelNotes;
 use rtscope_abi::program as abi;
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_hardware::stp::{Lost, Packet, Payload, Sink, Width};
-use rtscope_programs::RingInfo;
 use rtscope_programs::collector::Snapshot;
 use rtscope_programs::records::{Layout, Sync};
+use rtscope_programs::{RingImage, RingInfo};
 use rtscope_store::user::{UserEnd, UserFilter, write_snapshot};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::mem::offset_of;
 use std::path::Path;
 
@@ -396,7 +397,7 @@ impl Image {
 }
 
 /// What threads wrote, as rings; and how many events of which kind are not in them.
-fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, LeftOut) {
+fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> io::Result<(Snapshot, LeftOut)> {
     let mut snapshot = Snapshot { providers: notes.providers.clone(), ..Snapshot::default() };
     let mut left_out = LeftOut::default();
     let users = notes.providers.iter().rev().map(|one| ((one.pid, one.birth_ns), one.uid));
@@ -428,7 +429,7 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, LeftO
             }
             images.iter_mut().last().into_iter().for_each(|image| image.event(event));
         }
-        snapshot.rings.extend(images.into_iter().map(|image| {
+        for image in images {
             let info = RingInfo {
                 pid: thread.pid,
                 host_pid: None,
@@ -445,10 +446,11 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> (Snapshot, LeftO
                 left_until: 0,
                 choice: rtscope_programs::ThreadChoice::default(),
             };
-            (info, vec![(0, image.bytes)])
-        }));
+            let image = RingImage::of_records(info.layout, &[&image.bytes])?;
+            snapshot.rings.push((info, image));
+        }
     }
-    (snapshot, left_out)
+    Ok((snapshot, left_out))
 }
 
 /// Events that no ring has.
@@ -483,7 +485,8 @@ pub(super) fn write(
     events.finish();
     let (losses, threads) = (events.losses, events.threads.len());
     let found: u64 = events.threads.values().map(|thread| thread.events.len() as u64).sum();
-    let (snapshot, LeftOut { of_strangers, of_too_many }) = snapshot(events, notes);
+    let (snapshot, LeftOut { of_strangers, of_too_many }) =
+        snapshot(events, notes).map_err(|error| Failure::doing("making events of messages", &error))?;
     let ended_ns = if notes.ended_ns > 0 { notes.ended_ns } else { u64::MAX };
     // Processes that another recording has followed, too, have events of its time in the same stream.
     let begin_ns = notes.session.started_ns.saturating_sub(AROUND_NS);

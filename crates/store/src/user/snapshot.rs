@@ -10,7 +10,6 @@ use super::streams::StreamLimits;
 use crate::Error;
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::count;
-use rtscope_programs::RingImage;
 use rtscope_programs::clock::Pair;
 use rtscope_programs::collector::{Records, Sink, Snapshot};
 use std::io;
@@ -48,13 +47,10 @@ fn write(recorder: &mut UserRecorder, snapshot: &Snapshot, pairs: &[Pair]) -> io
     let used: Vec<Pair> = others.iter().step_by(step).chain(last).copied().collect();
     recorder.clock(&used)?;
     snapshot.providers.iter().try_for_each(|provider| recorder.provider(provider))?;
-    let mut images = Vec::new();
-    for (info, pieces) in &snapshot.rings {
-        recorder.ring(info)?;
-        images.push(RingImage::new(info, pieces)?);
-    }
+    snapshot.rings.iter().try_for_each(|(info, _)| recorder.ring(info))?;
+    let images = snapshot.rings.iter().map(|(_, image)| image).enumerate();
     let mut rings: Vec<(u32, Records<'_>)> =
-        images.iter().enumerate().map(|(number, image)| (count(number), image.records())).collect();
+        images.map(|(number, image)| (count(number), image.records())).collect();
     loop {
         let before: Vec<u64> = rings.iter().map(|(_, records)| records.position()).collect();
         recorder.merge(&mut rings)?;

@@ -4,11 +4,15 @@
 use super::c::{EmitterFixture, babeltrace2, emitted};
 use super::fixture::{Fixture, Recorded, flight_recorder, interrupt};
 use crate::command::{field, rtscope};
+use rtscope_abi::program as abi;
 use rtscope_testkit::process::KilledWithTest;
+use rtscope_testkit::program_files::{self, PID, provider_name, put32, put64, record_word, ring_name};
 use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::mem::offset_of;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -263,8 +267,104 @@ fn an_event_that_a_filter_leaves_out_asks_for_no_snapshot() {
     assert!(fixture.trace().join("1").is_dir(), "the end saves");
 }
 
+/// A ring of this user's in which each other record is open: the program lies, and what is complete is in as many pieces as there can be.
+struct RingInPieces(Vec<PathBuf>);
+
+impl RingInPieces {
+    const BYTES: usize = 32 << 20;
+    const SUB_BUFFER_BYTES: usize = RingInPieces::BYTES / 16;
+    /// Up to the head, which leaves the newest sub-buffer unfinished: else the oldest one is given up.
+    const HEAD: usize = RingInPieces::BYTES - 64;
+
+    fn new() -> RingInPieces {
+        let directory = PathBuf::from(format!("/dev/shm/rtscope-{}", nix::unistd::geteuid()));
+        // There already, or the recorder would have said so.
+        let _ = fs::DirBuilder::new().mode(0o700).create(&directory);
+        let birth = u64::MAX / 2;
+        let names = [provider_name(PID, birth, 0), ring_name(PID, birth, PID, 0)];
+        let files = RingInPieces(names.map(|name| directory.join(name)).to_vec());
+        let descriptions = ["test:tick 6\n".to_string()];
+        let mut ring = program_files::ring(PID, PID, birth, abi::RTU_CLOCK_MONOTONIC);
+        ring.resize(abi::RTU_RING_OFFSET as usize + RingInPieces::BYTES, 0);
+        put32(&mut ring, offset_of!(abi::rtu_ring, ring_bytes), RingInPieces::BYTES as u32);
+        put32(&mut ring, offset_of!(abi::rtu_ring, sub_buffers), 16);
+        put64(&mut ring, offset_of!(abi::rtu_ring, head), RingInPieces::HEAD as u64);
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).expect("it is there");
+        let now = now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64;
+        let mut at = 0;
+        while at < RingInPieces::BYTES {
+            let mut put = |at: usize, value: u64| put64(&mut ring, abi::RTU_RING_OFFSET as usize + at, value);
+            if at % RingInPieces::SUB_BUFFER_BYTES == 0 {
+                put(at, record_word(abi::RTU_ID_SYNC, 4, now));
+                put(at + 8, now);
+                at += 32;
+                continue;
+            }
+            let open = if at % 16 == 0 { u64::from(abi::RTU_OPEN) << 16 } else { 0 };
+            put(at, record_word(0, 1, now) | open);
+            at += 8;
+        }
+        for (path, bytes) in files.0.iter().zip([program_files::provider(PID, birth, 0, &descriptions), ring])
+        {
+            // Whoever finds it finds it whole.
+            let unfinished = directory.join("unfinished");
+            let mut options = fs::OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished);
+            let written = file.as_mut().map(|file| file.write_all(&bytes));
+            written.expect("a file of the test").expect("there is memory");
+            fs::rename(unfinished, path).expect("it was made");
+        }
+        files
+    }
+
+    fn events() -> u64 {
+        let of_each = (RingInPieces::SUB_BUFFER_BYTES - 32) / 16;
+        (16 * of_each - (RingInPieces::BYTES - RingInPieces::HEAD) / 16) as u64
+    }
+}
+
+impl Drop for RingInPieces {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+/// A number of kB in /proc/PID/status.
+fn status_bytes(pid: u32, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).expect("it has it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+#[test]
+fn a_snapshot_takes_the_memory_of_what_rings_hold_however_many_pieces_that_is_in() {
+    let fixture = Fixture::new();
+    let (recorder, _said) = flight_recorder(&fixture, &[]);
+    let before = status_bytes(recorder.id(), "VmRSS:");
+    let _files = RingInPieces::new();
+    let mut number = 0;
+    let is_saved = |number: u64| {
+        fs::metadata(fixture.trace().join(format!("{number}/ust/user_0")))
+            .is_ok_and(|data| data.len() > RingInPieces::events())
+    };
+    wait_until("the ring's snapshot", || {
+        let output = rtscope().arg("snapshot").output().expect("it can be run");
+        assert!(output.status.success(), "{output:?}");
+        number += 1;
+        is_saved(number)
+    });
+    // The ring itself is in it, which the program has paid for, and one copy.
+    let taken = status_bytes(recorder.id(), "VmHWM:") - before;
+    assert!(taken < RingInPieces::BYTES as u64 * 5 / 2, "{taken} bytes for {}", RingInPieces::BYTES);
+    let output = interrupt(recorder);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let accounts = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let events: Vec<u64> = accounts.filter_map(|account| account["events"].as_u64()).collect();
+    assert_eq!(events.get(number as usize - 1), Some(&RingInPieces::events()), "{events:?}");
+}
+
 /// Waits for a fact.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !is_so() {
         assert!(std::time::Instant::now() < end, "{what}");
