@@ -225,13 +225,17 @@ impl Drop for ProgramFlight {
     }
 }
 
-fn poll_programs(shared: &SharedState, reach: Duration) {
-    // Signals are the main thread's; but one that this thread raises itself would end the process if it were blocked.
+/// Signals are the main thread's; but one that this thread raises itself would end the process if it were blocked.
+pub(crate) fn leave_signals_to_others() {
     let mut others = SigSet::all();
     [Signal::SIGBUS, Signal::SIGSEGV, Signal::SIGILL, Signal::SIGFPE]
         .into_iter()
         .for_each(|signal| others.remove(signal));
     let _ = pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&others), None);
+}
+
+fn poll_programs(shared: &SharedState, reach: Duration) {
+    leave_signals_to_others();
     let pairs_max = usize::try_from(reach.as_millis() / PAUSE.as_millis()).unwrap_or(usize::MAX).min(1 << 20);
     // ORDER: relaxed; as above.
     while !shared.stop.load(Ordering::Relaxed) {
@@ -271,6 +275,11 @@ impl RecordingState {
 }
 
 impl UserPart {
+    /// The memory that copies of rings take.
+    pub fn held_bytes(&self) -> u64 {
+        self.snapshot.rings.iter().map(|(_, image)| image.held_bytes()).fold(0, u64::saturating_add)
+    }
+
     /// Writes the trace of the window.
     pub fn write(&self, target: &Path) -> Result<UserSummary, rtscope_store::Error> {
         let lost_no_buffer = self.snapshot.lost_outside;

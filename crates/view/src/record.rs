@@ -62,8 +62,12 @@ fn trace_json(trace: &RecordedTrace<'_>) -> Value {
             }
             object
         }
-        RecordedTrace::Programs { target, summary, recording_cpu_us } => {
-            programs_json(target, summary, *recording_cpu_us)
+        RecordedTrace::Programs { target, summary, recording_cpu_us, asked } => {
+            let mut object = programs_json(target, summary, *recording_cpu_us);
+            if let Some(asked) = asked {
+                object["snapshots_by_user"] = json!(asked);
+            }
+            object
         }
     }
 }
@@ -303,8 +307,12 @@ mod tests {
         let loss = Loss { cpu: None, cause: LossCause::BufferFull, count: Some(100) };
         let summary =
             UserSummary { events: 10, filtered: 999_890, losses: vec![loss], ..UserSummary::default() };
-        let trace =
-            RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
+        let trace = RecordedTrace::Programs {
+            target: Path::new("t"),
+            summary: &summary,
+            recording_cpu_us: None,
+            asked: None,
+        };
         assert_eq!(LostEvents::of(&trace).share(), 0.0001);
         assert_eq!(much_lost(&trace), None);
     }
@@ -314,8 +322,12 @@ mod tests {
     fn a_loss_of_any_number_is_told() {
         let loss = Loss { cpu: None, cause: LossCause::BufferFull, count: Some(u64::MAX) };
         let summary = UserSummary { events: 10, losses: vec![loss], ..UserSummary::default() };
-        let trace =
-            RecordedTrace::Programs { target: Path::new("t"), summary: &summary, recording_cpu_us: None };
+        let trace = RecordedTrace::Programs {
+            target: Path::new("t"),
+            summary: &summary,
+            recording_cpu_us: None,
+            asked: None,
+        };
         assert!(much_lost(&trace).is_some_and(|text| text.starts_with("MUCH IS LOST: 100 %")));
         assert!(LostEvents::of(&trace).and(LostEvents::of(&trace)).judge(None).is_err());
     }

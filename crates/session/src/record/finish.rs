@@ -102,7 +102,12 @@ pub fn complete_programs(
         );
         Failure::Failed(format!("making the trace {}: {error}; {advice}", target.display()))
     })?;
-    observer.recorded(&RecordedTrace::Programs { target, summary: &completed, recording_cpu_us });
+    observer.recorded(&RecordedTrace::Programs {
+        target,
+        summary: &completed,
+        recording_cpu_us,
+        asked: None,
+    });
     Ok(())
 }
 

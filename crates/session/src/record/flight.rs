@@ -3,20 +3,20 @@
 //! both is two traces on one clock, as a recording of both is.
 
 use super::programs::settings as collector_settings;
+use super::saving::{Cause, Finished, Frozen, Saves, Written};
 use super::settings::{Context, ProgramsSettings, RecordSettings, SnapshotCause};
 use super::snapshots::{SnapshotBudget, own_users};
-use super::{RecordedTrace, finish, held, placement};
+use super::{finish, held, placement};
 use crate::command::{Child, complain};
 use crate::kernel_flight::{KernelFlight, KernelPart};
 use crate::program_flight::ProgramFlight;
 use crate::{Failure, Observer, Stop};
-use rtscope_ctf::StagedDir;
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_programs::collector::SnapshotSpace;
 use rtscope_programs::directory::SHARED_MEMORY;
-use rtscope_programs::requests::SnapshotRequests;
+use rtscope_programs::requests::{SnapshotRequest, SnapshotRequests};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,9 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(10);
 /// Threads that ended longer ago are forgotten; rings of those that run hold what they hold.
 const REACH_NS: u64 = 60_000_000_000;
+/// Traces that are written at a time. With the kernel's each has a copy of all that the kernel's buffers hold.
+const WRITES_MAX: usize = 16;
+const WRITES_WITH_KERNEL_MAX: usize = 4;
 
 /// Records into the programs' memory until it is asked to stop, the duration is over, or COMMAND has ended. Saves a trace then, and each
 /// time that `asked` is set or somebody asks by `rtscope snapshot`: `1`, `2`, ... in the directory.
@@ -50,7 +53,7 @@ pub fn run(
     let place = target.canonicalize().map_err(failed)?;
     // Nothing is in it yet.
     let unmake = || drop(std::fs::remove_dir(target));
-    let mut flight = Flight::start(settings, command, observer).inspect_err(|_| unmake())?;
+    let flight = Flight::start(settings, command, observer).inspect_err(|_| unmake())?;
     let requests = SnapshotRequests::new(Path::new(SHARED_MEMORY)).inspect_err(|_| unmake())?;
     if requests.is_none() {
         observer.note("rtscope snapshot asks another flight recorder of this user; this one saves a trace on SIGUSR1 and at its end");
@@ -61,44 +64,36 @@ pub fn run(
         child.release();
     }
     let until = settings.duration_ns.map(|duration| monotonic_now().0.saturating_add(duration));
-    let mut number = 1;
-    let mut budget = SnapshotBudget::new(settings.snapshots, snapshots_bytes(settings, &place), own_users());
+    let budget = SnapshotBudget::new(settings.snapshots, snapshots_bytes(settings, &place), own_users());
+    let mut run = Run { flight, budget, saves: Saves::default(), number: 0, place, target, observer };
+    let (mut asking, mut is_asked) = (Vec::new(), false);
     let saved = loop {
         let over = until.is_some_and(|until| monotonic_now().0 >= until);
         let last = stop.asked() || over || child.as_mut().is_some_and(Child::has_ended);
         if let Some(end) = child.as_mut().and_then(Child::ending) {
             observer.command_ended(end);
         }
-        let asking = requests.as_ref().map(SnapshotRequests::received).unwrap_or_default();
+        run.conclude(false);
+        asking.extend(requests.as_ref().map(SnapshotRequests::received).unwrap_or_default());
         // ORDER: relaxed; a flag that stands for itself.
-        let is_asked = asked.swap(false, Ordering::Relaxed) || last || !asking.is_empty();
-        let due = budget.due(&flight.asking(), monotonic_now());
-        if is_asked || !due.is_empty() {
-            // Who runs a command for it has the whole of it, and that is nobody's share.
-            let space = if is_asked { SnapshotSpace::default() } else { budget.space(&due) };
-            let saved = flight.save(&target.join(number.to_string()), space, observer);
-            let answer = match &saved {
-                Ok(_) => Ok(place.join(number.to_string())),
-                Err(failure) => Err(failure.to_string()),
-            };
-            asking.into_iter().for_each(|request| request.answer(&answer));
-            number += 1;
-            if !is_asked {
-                budget.saved(&due, *saved.as_ref().unwrap_or(&0));
-                budget.news().iter().for_each(|news| observer.note(news));
-            }
-            if last {
-                break saved;
-            }
-            // The events are still in memory, and there may be space the next time.
-            if let Err(failure) = saved {
-                observer.note(&format!("{failure}; recording goes on"));
-            }
+        is_asked |= asked.swap(false, Ordering::Relaxed) || !asking.is_empty();
+        if last {
+            break run.last(asking);
+        }
+        // One after the other: who asks has the trace of a time after that.
+        if is_asked && !run.saves.has_command() {
+            is_asked = false;
+            run.save(Cause::Command(std::mem::take(&mut asking)));
+        }
+        let due = run.due();
+        if !due.is_empty() {
+            run.save(Cause::Events(due));
         }
         placement.follow(monotonic_now(), || None);
         std::thread::sleep(TICK);
     };
-    budget.refused().iter().for_each(|refused| observer.note(refused));
+    let Run { flight, budget, .. } = run;
+    budget.refused().iter().chain(&budget.late()).for_each(|told| observer.note(told));
     for user in flight.programs.iter().flat_map(ProgramFlight::missed) {
         observer.note(&format!(
             "an event of --snapshot-on of a program of user {user} may have been overwritten before it was seen; a larger --user-buffer prevents that"
@@ -109,6 +104,96 @@ pub fn run(
     }
     saved?;
     complain(child.as_mut(), observer)
+}
+
+/// A flight recorder at work.
+struct Run<'a> {
+    flight: Flight,
+    budget: SnapshotBudget,
+    saves: Saves,
+    /// Of the newest trace.
+    number: u32,
+    /// Where they are saved.
+    place: PathBuf,
+    target: &'a Path,
+    observer: &'a dyn Observer,
+}
+
+impl Run<'_> {
+    /// For whom a trace is to be saved now, because events of their programs have asked.
+    fn due(&mut self) -> BTreeSet<u32> {
+        let most = if self.flight.kernel.is_some() { WRITES_WITH_KERNEL_MAX } else { WRITES_MAX };
+        self.budget.due(&self.flight.asking(), monotonic_now(), self.saves.number() < most)
+    }
+
+    /// Copies what is held, and has it written.
+    fn save(&mut self, cause: Cause) {
+        let space = match &cause {
+            // Who runs a command for it has the whole of it, and that is nobody's share.
+            Cause::Command(_) => SnapshotSpace::default(),
+            Cause::Events(users) => self.budget.space(users),
+        };
+        self.number += 1;
+        let frozen = self.flight.freeze(space);
+        let held_bytes = frozen.as_ref().map_or(0, Frozen::held_bytes);
+        if let Cause::Events(users) = &cause {
+            self.budget.frozen(users, held_bytes);
+        }
+        match frozen {
+            Ok(frozen) => {
+                self.saves.begin(frozen, self.target.join(self.number.to_string()), self.number, cause);
+            }
+            Err(failure) => {
+                self.over(Finished { cause, held_bytes, number: self.number, result: Err(failure) });
+            }
+        }
+    }
+
+    /// Says what has been written since the last call. `waits`: all that is being written.
+    fn conclude(&mut self, waits: bool) {
+        self.saves.finished(waits).into_iter().for_each(|finished| self.over(finished));
+    }
+
+    fn over(&mut self, Finished { cause, held_bytes, number, result }: Finished) {
+        if let Ok(written) = &result {
+            written.tell(None, self.observer);
+        }
+        match cause {
+            Cause::Command(asking) => {
+                let answer = match &result {
+                    Ok(_) => Ok(self.place.join(number.to_string())),
+                    Err(failure) => Err(failure.to_string()),
+                };
+                asking.into_iter().for_each(|request| request.answer(&answer));
+            }
+            Cause::Events(users) => {
+                self.budget.written(&users, held_bytes, result.as_ref().map_or(0, Written::bytes));
+                self.budget.news().iter().for_each(|news| self.observer.note(news));
+            }
+        }
+        // The events are still in memory, and there may be space the next time.
+        if let Err(failure) = result {
+            self.observer.note(&format!("{failure}; recording goes on"));
+        }
+    }
+
+    /// Saves the last trace, of all that is held now, behind all others.
+    fn last(&mut self, asking: Vec<SnapshotRequest>) -> Result<(), Failure> {
+        let asks = self.flight.asking();
+        self.budget.ended(&asks, monotonic_now());
+        let frozen = self.flight.freeze(SnapshotSpace::default());
+        self.conclude(true);
+        self.number += 1;
+        let name = self.number.to_string();
+        let written = frozen.and_then(|frozen| frozen.write(&self.target.join(&name)));
+        let answer = match &written {
+            Ok(_) => Ok(self.place.join(name)),
+            Err(failure) => Err(failure.to_string()),
+        };
+        asking.into_iter().for_each(|request| request.answer(&answer));
+        written?.tell(Some(&self.budget.asked()), self.observer);
+        Ok(())
+    }
 }
 
 /// What all traces that events ask for may take: half of what the disk has, where nothing else is said.
@@ -204,27 +289,11 @@ impl Flight {
         Ok(Flight { kernel, programs, tracing: tracing.transpose()?, started })
     }
 
-    /// All of it is copied before any of it is written. Returns its bytes.
-    fn save(&mut self, target: &Path, space: SnapshotSpace, observer: &dyn Observer) -> Result<u64, Failure> {
+    /// What is held now.
+    fn freeze(&mut self, space: SnapshotSpace) -> Result<Frozen, Failure> {
         let kernel = self.kernel.as_mut().map(KernelFlight::freeze).transpose()?;
         let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
         let programs = self.programs.as_ref().map(|programs| programs.freeze((self.started, until), space));
-        let failed = |error: &dyn std::fmt::Display| Failure::doing("saving a snapshot", error);
-        // Both traces get their names together, when they are whole.
-        let staged = StagedDir::new(target).map_err(|error| failed(&error))?;
-        let kernel = kernel.map(|part| part.write(&staged.path().join(super::KERNEL))).transpose()?;
-        let programs = programs.map(|part| part.write(&staged.path().join(super::PROGRAMS)));
-        let programs = programs.transpose().map_err(|error| failed(&error))?;
-        staged.publish().map_err(|error| failed(&error))?;
-        if let Some(summary) = &kernel {
-            let target = &target.join(super::KERNEL);
-            observer.recorded(&RecordedTrace::Kernel { target, summary, behind_ns: None });
-        }
-        if let Some(summary) = &programs {
-            let target = &target.join(super::PROGRAMS);
-            observer.recorded(&RecordedTrace::Programs { target, summary, recording_cpu_us: None });
-        }
-        let bytes = [kernel.map(|summary| summary.bytes), programs.map(|summary| summary.bytes)];
-        Ok(bytes.into_iter().flatten().fold(0, u64::saturating_add))
+        Ok(Frozen { kernel, programs })
     }
 }

@@ -197,6 +197,7 @@ mod tests {
                 target: std::path::Path::new("t"),
                 summary: &summary,
                 recording_cpu_us: None,
+                asked: None,
             };
             let lost = LostEvents::of(&trace);
             let why = lost.judge(Some(0.0)).expect_err("two were lost").to_string();

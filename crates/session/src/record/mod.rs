@@ -24,6 +24,7 @@ mod programs;
 pub(crate) mod recorder;
 mod request;
 mod ring;
+mod saving;
 mod settings;
 mod snapshots;
 mod words;
@@ -36,7 +37,7 @@ pub use places::PlaceWords;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
-    RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause,
+    RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, SnapshotsAsked,
 };
 pub use words::{LevelRange, OnlyWhile, patterns_of};
 
@@ -156,6 +157,8 @@ pub enum RecordedTrace<'a> {
         summary: &'a UserSummary,
         /// CPU time that this process had used when all was taken; `None`: it is not known, or another process recorded.
         recording_cpu_us: Option<u64>,
+        /// Of the last trace of a flight recorder, what events have asked for, by user.
+        asked: Option<&'a [SnapshotsAsked]>,
     },
 }
 

@@ -6,6 +6,7 @@ pub use super::choice::ProcessChoice;
 use super::places::PlaceWords;
 use super::words::{LevelRange, OnlyWhile};
 use crate::command::CommandOutput;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -62,6 +63,22 @@ pub enum SnapshotCause {
     TracingOff,
     /// SIGUSR1, or what the caller takes for it. That asks in any case.
     Signal,
+}
+
+/// What programs of a user asked a flight recorder for, by events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SnapshotsAsked {
+    /// The user.
+    pub uid: u32,
+    /// Traces that were saved for it, if need be together with others; that is what was asked for, one a second at most.
+    pub saved: u64,
+    /// Traces that its share did not allow.
+    pub refused: u64,
+    /// Of those that were saved, how many were held back because an earlier one was still being written: what asked for them may have been
+    /// overwritten by then, and is in no trace.
+    pub late: u64,
+    /// The longest time from an event that asked to what was held then, in ns.
+    pub longest_ns: u64,
 }
 
 /// A limit for what a recording takes on the disk: its oldest events are removed.

@@ -4,7 +4,11 @@
 //! Anybody's program can record such an event, as often as it likes. So each user whose programs ask has a share, and what one uses up is missing
 //! to nobody else: it is the moment of somebody else that would not be saved. The rule is that of mapped files (`programs::budget`): a user gets at
 //! most half of what the others leave. The recorder's own user, and who has become root by sudo(8), get all that is left.
+//!
+//! Memory is shared in the same way: what was copied of rings is held until it is written, and whose programs have asked for it have no other one
+//! until then. How long they waited is told, since what asked may have been overwritten meanwhile.
 
+use super::settings::SnapshotsAsked;
 use nix::unistd::geteuid;
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::collector::SnapshotSpace;
@@ -12,6 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two snapshots that the programs of one user ask for. What asks meanwhile has its snapshot then.
 const BETWEEN_NS: u64 = 1_000_000_000;
+/// Who waits for longer than that, and for what the recorder does in between, has waited for his last trace to be written.
+const LATE_NS: u64 = BETWEEN_NS + 500_000_000;
+/// What copies of rings may take that are not written yet, of all traces that events have asked for. Half of it, which is the first user's share,
+/// is copied in a fraction of a second.
+const MEMORY_BYTES: u64 = 1 << 30;
 /// Where any number is allowed, others' rings take this part of the bytes in one snapshot.
 const PARTS: u64 = 100;
 /// Users of whom something is said one by one.
@@ -51,13 +60,29 @@ impl Supply {
             *used = used.saturating_add(amount);
         }
     }
+
+    /// It was not used, or is not any more.
+    fn give_back(&mut self, users: &BTreeSet<u32>, amount: u64) {
+        self.used = self.used.saturating_sub(amount);
+        for user in users {
+            let used = self.used_by.entry(*user).or_default();
+            *used = used.saturating_sub(amount);
+        }
+    }
 }
 
 /// What is known of a user whose programs have asked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asker {
-    is_pending: bool,
+    /// Since when it waits for a trace.
+    pending: Option<MonotonicNs>,
+    /// Its last one is being written.
+    is_busy: bool,
     last: Option<MonotonicNs>,
+    saved: u64,
+    /// Of these, those that it had to wait for, and the longest time.
+    late: u64,
+    longest_ns: u64,
     /// Traces that were not saved.
     refused: u64,
     is_told: bool,
@@ -76,6 +101,7 @@ pub(super) struct SnapshotBudget {
     own: BTreeSet<u32>,
     number: Supply,
     bytes: Supply,
+    memory: Supply,
     askers: BTreeMap<u32, Asker>,
     is_end_told: bool,
 }
@@ -85,21 +111,25 @@ impl SnapshotBudget {
     pub(super) fn new(number: u32, bytes: u64, own: BTreeSet<u32>) -> SnapshotBudget {
         let number = Supply::of((number != 0).then_some(u64::from(number)));
         let bytes = Supply::of(Some(bytes));
-        SnapshotBudget { own, number, bytes, askers: BTreeMap::new(), is_end_told: false }
+        let memory = Supply::of(Some(MEMORY_BYTES));
+        SnapshotBudget { own, number, bytes, memory, askers: BTreeMap::new(), is_end_told: false }
     }
 
-    /// For whom a trace is to be saved now.
-    pub(super) fn due(&mut self, asking: &BTreeSet<u32>, now: MonotonicNs) -> BTreeSet<u32> {
-        asking.iter().for_each(|user| self.askers.entry(*user).or_default().is_pending = true);
+    /// For whom a trace is to be saved now. `is_free`: there may be one more that is being written.
+    pub(super) fn due(&mut self, asking: &BTreeSet<u32>, now: MonotonicNs, is_free: bool) -> BTreeSet<u32> {
+        for user in asking {
+            self.askers.entry(*user).or_default().pending.get_or_insert(now);
+        }
         let mut due = BTreeSet::new();
         for (user, asker) in &mut self.askers {
             let is_early = asker.last.is_some_and(|last| now.since(last) < BETWEEN_NS);
-            if !asker.is_pending || is_early {
+            let Some(since) = asker.pending.filter(|_| !is_early && !asker.is_busy && is_free) else {
                 continue;
-            }
-            (asker.is_pending, asker.last) = (false, Some(now));
+            };
+            (asker.pending, asker.last) = (None, Some(now));
             let is_own = self.own.contains(user);
             if self.number.left_for(*user, is_own).min(self.bytes.left_for(*user, is_own)) > 0 {
+                asker.has(since, now);
                 due.insert(*user);
             } else {
                 asker.refused += 1;
@@ -108,23 +138,58 @@ impl SnapshotBudget {
         due
     }
 
-    /// What rings may take in a trace that these users' programs have asked for. Rings of others, but for the recorder's, take little: they are not
-    /// what it is about, and who has them could use up the share of those who ask.
-    pub(super) fn space(&self, askers: &BTreeSet<u32>) -> SnapshotSpace {
-        let left = |user: u32| self.bytes.left_for(user, self.own.contains(&user));
-        let most = askers.iter().map(|user| left(*user)).max().unwrap_or(0);
-        let part = self.bytes.limit.unwrap_or(u64::MAX) / self.number.limit.unwrap_or(PARTS) / 2;
-        let own = self.own.iter().map(|user| (*user, most));
-        SnapshotSpace {
-            named: own.chain(askers.iter().map(|user| (*user, left(*user)))).collect(),
-            others: part.min(most),
+    /// The last trace is saved, which is for all who have asked and have had none so far.
+    pub(super) fn ended(&mut self, asking: &BTreeSet<u32>, now: MonotonicNs) {
+        for user in asking {
+            self.askers.entry(*user).or_default().pending.get_or_insert(now);
+        }
+        for asker in self.askers.values_mut() {
+            if let Some(since) = asker.pending.take() {
+                asker.has(since, now);
+            }
         }
     }
 
-    /// A trace of this size was saved for these users.
-    pub(super) fn saved(&mut self, askers: &BTreeSet<u32>, bytes: u64) {
+    /// What rings may take in a trace that these users' programs have asked for. Rings of others, but for the recorder's, take little: they are not
+    /// what it is about, and who has them could use up the share of those who ask.
+    pub(super) fn space(&self, askers: &BTreeSet<u32>) -> SnapshotSpace {
+        // One after the other, so that something is left for who asks while this one is written.
+        let mut memory = self.memory.clone();
+        let mut held = |users: BTreeSet<u32>| {
+            let share = memory.left() / 2;
+            memory.take(&users, share);
+            share
+        };
+        let on_disk = |user: u32| self.bytes.left_for(user, self.own.contains(&user));
+        let of_askers = askers.iter().map(|user| (*user, on_disk(*user).min(held(BTreeSet::from([*user])))));
+        let mut named: BTreeMap<u32, u64> = of_askers.collect();
+        let most = named.values().copied().max().unwrap_or(0);
+        for user in self.own.difference(askers) {
+            named.insert(*user, most.min(held(BTreeSet::from([*user]))));
+        }
+        let part = self.bytes.limit.unwrap_or(u64::MAX) / self.number.limit.unwrap_or(PARTS) / 2;
+        SnapshotSpace { named, others: part.min(most).min(held(BTreeSet::new())) }
+    }
+
+    /// What goes into a trace for these users is held, in so much memory, and is being written.
+    pub(super) fn frozen(&mut self, askers: &BTreeSet<u32>, held_bytes: u64) {
         self.number.take(askers, 1);
+        // Until its size on the disk is known.
+        self.bytes.take(askers, held_bytes);
+        self.memory.take(askers, held_bytes);
+        self.busy(askers, true);
+    }
+
+    /// A trace that took so much memory was saved for these users, of this size on the disk.
+    pub(super) fn written(&mut self, askers: &BTreeSet<u32>, held_bytes: u64, bytes: u64) {
+        self.memory.give_back(askers, held_bytes);
+        self.bytes.give_back(askers, held_bytes);
         self.bytes.take(askers, bytes);
+        self.busy(askers, false);
+    }
+
+    fn busy(&mut self, askers: &BTreeSet<u32>, is_busy: bool) {
+        askers.iter().for_each(|user| self.askers.entry(*user).or_default().is_busy = is_busy);
     }
 
     /// What there is to be said: once that nothing is left, and once of each user who has used up his share.
@@ -157,6 +222,29 @@ impl SnapshotBudget {
         news
     }
 
+    /// What was asked for and came late, at the end.
+    pub(super) fn late(&self) -> Vec<String> {
+        let all = self.askers.iter().filter(|(_, asker)| asker.late > 0).take(TOLD_MAX);
+        let text = |(user, asker): (&u32, &Asker)| {
+            let traces = counted(asker.late, "trace", "traces");
+            format!(
+                "programs of user {user} waited for {traces} until the one before was written ({} ms at most): what asked may have been overwritten \
+                 by then, and be in no trace; a smaller --user-buffer is written sooner",
+                asker.longest_ns / 1_000_000
+            )
+        };
+        all.map(text).collect()
+    }
+
+    /// All that was asked for, by user.
+    pub(super) fn asked(&self) -> Vec<SnapshotsAsked> {
+        let of_user = |(uid, asker): (&u32, &Asker)| {
+            let Asker { saved, refused, late, longest_ns, .. } = *asker;
+            SnapshotsAsked { uid: *uid, saved, refused, late, longest_ns }
+        };
+        self.askers.iter().map(of_user).collect()
+    }
+
     /// What was refused, at the end.
     pub(super) fn refused(&self) -> Vec<String> {
         let all = self.askers.iter().filter(|(_, asker)| asker.refused > 0).take(TOLD_MAX);
@@ -167,6 +255,16 @@ impl SnapshotBudget {
             )
         };
         all.map(text).collect()
+    }
+}
+
+impl Asker {
+    /// It has a trace now.
+    fn has(&mut self, since: MonotonicNs, now: MonotonicNs) {
+        let waited_ns = now.since(since);
+        self.saved += 1;
+        self.late += u64::from(waited_ns > LATE_NS);
+        self.longest_ns = self.longest_ns.max(waited_ns);
     }
 }
 
@@ -183,9 +281,10 @@ mod tests {
     /// Asks in each of these seconds; in how many a trace was saved.
     fn ask(budget: &mut SnapshotBudget, user: u32, seconds: std::ops::Range<u64>, bytes: u64) -> usize {
         let is_saved = |second: &u64| {
-            let due = budget.due(&set(&[user]), MonotonicNs(second * SECOND));
+            let due = budget.due(&set(&[user]), MonotonicNs(second * SECOND), true);
             if !due.is_empty() {
-                budget.saved(&due, bytes);
+                budget.frozen(&due, 2 * bytes);
+                budget.written(&due, 2 * bytes, bytes);
             }
             due.contains(&user)
         };
@@ -224,12 +323,53 @@ mod tests {
     fn nobody_waits_for_the_second_of_another_user_and_one_trace_is_for_all_who_ask() {
         let mut budget = SnapshotBudget::new(10, u64::MAX, set(&[]));
         let at = |ms: u64| MonotonicNs(ms * 1_000_000);
-        assert_eq!(budget.due(&set(&[1]), at(0)), set(&[1]));
-        assert_eq!(budget.due(&set(&[1, 2]), at(500)), set(&[2]));
-        assert_eq!(budget.due(&set(&[]), at(999)), set(&[]));
+        assert_eq!(budget.due(&set(&[1]), at(0), true), set(&[1]));
+        assert_eq!(budget.due(&set(&[1, 2]), at(500), true), set(&[2]));
+        assert_eq!(budget.due(&set(&[]), at(999), true), set(&[]));
         // It has asked meanwhile.
-        assert_eq!(budget.due(&set(&[3]), at(1000)), set(&[1, 3]));
-        budget.saved(&set(&[1, 3]), 5);
-        assert_eq!((budget.number.used, budget.bytes.used), (1, 5));
+        assert_eq!(budget.due(&set(&[3]), at(1000), true), set(&[1, 3]));
+        budget.frozen(&set(&[1, 3]), 7);
+        budget.written(&set(&[1, 3]), 7, 5);
+        assert_eq!((budget.number.used, budget.bytes.used, budget.memory.used), (1, 5, 0));
+    }
+
+    #[test]
+    fn whose_trace_is_being_written_waits_and_is_told_and_nobody_else_waits() {
+        let mut budget = SnapshotBudget::new(0, u64::MAX, set(&[0]));
+        let at = |ms: u64| MonotonicNs(ms * 1_000_000);
+        assert_eq!(budget.due(&set(&[1]), at(0), true), set(&[1]));
+        let share = budget.space(&set(&[1])).named[&1];
+        assert_eq!(share, MEMORY_BYTES / 2);
+        budget.frozen(&set(&[1]), share);
+        assert_eq!(budget.due(&set(&[1]), at(2000), true), set(&[]));
+        // Another user has a trace, and half of the rest of the memory.
+        assert_eq!(budget.due(&set(&[2]), at(2500), true), set(&[2]));
+        assert_eq!(budget.space(&set(&[2])).named[&2], MEMORY_BYTES / 4);
+        budget.frozen(&set(&[2]), 100);
+        // As many are written as may be.
+        assert_eq!(budget.due(&set(&[3]), at(2600), false), set(&[]));
+        budget.written(&set(&[1]), share, 5);
+        assert_eq!(budget.due(&set(&[]), at(9000), true), set(&[1, 3]));
+        let late: Vec<(u32, u64, u64)> = budget
+            .asked()
+            .iter()
+            .map(|asked| (asked.uid, asked.late, asked.longest_ns / 1_000_000))
+            .collect();
+        assert_eq!(late, [(1, 1, 7000), (2, 0, 0), (3, 1, 6400)]);
+        assert!(budget.late()[0].contains("user 1 waited for 1 trace until"), "{:?}", budget.late());
+        // What is asked for at the end is in the last trace.
+        budget.ended(&set(&[2]), at(9100));
+        assert_eq!(budget.asked()[1].saved, 2);
+    }
+
+    #[test]
+    fn however_many_ask_at_once_something_is_left_for_who_asks_meanwhile() {
+        let budget = SnapshotBudget::new(0, u64::MAX, set(&[0, 7]));
+        let space = budget.space(&set(&[1, 2, 3]));
+        let all = space.named.values().sum::<u64>() + space.others;
+        assert!(
+            all < MEMORY_BYTES && all > MEMORY_BYTES / 2 && space.named[&1] > space.named[&3],
+            "{space:?}"
+        );
     }
 }

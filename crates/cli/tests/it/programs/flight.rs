@@ -224,6 +224,46 @@ fn root_a_program_that_asks_for_snapshots_for_ever_leaves_other_users_theirs() {
     assert!(!rest.contains("user 12346"), "{rest}");
 }
 
+// NEEDS: host
+#[test]
+fn root_a_trace_of_one_user_that_takes_long_to_write_holds_up_nobody_elses() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("orders.c", &[], "orders") else { return };
+    let (recorder, _said) = flight_recorder(&fixture, &["--snapshot-on", "test:error"]);
+    let of_user = |user: &str, script: &str| {
+        let mut all = Command::new("setpriv");
+        all.args(["--reuid", user, "--regid", user, "--clear-groups", "sh", "-c", script]).arg(&program);
+        all.stdout(Stdio::null());
+        KilledWithTest::start(&mut all).expect("it can be started")
+    };
+    // Millions of events in two buffers, and each other of them asks.
+    let _liar = of_user("12345", "RTSCOPE_BUFFER=128M exec \"$0\" 6000000");
+    let honest = of_user("12346", "for n in $(seq 100); do RTSCOPE_BUFFER=64K \"$0\" 10; done");
+    // They are numbered as they were copied, and have their names when they are written.
+    let has = |number: u64| fixture.trace().join(number.to_string()).is_dir();
+    let mut passed = None;
+    wait_until("a trace that is there before one that was copied earlier", || {
+        passed = (2..100).find(|number| (1..*number).any(|earlier| !has(earlier)) && has(*number));
+        passed.is_some()
+    });
+    drop(honest);
+    let lines = super::fixture::lines(&fixture.trace().join(passed.unwrap_or(0).to_string()));
+    assert!(lines.iter().any(|line| line.contains("test:error")), "{passed:?}: {lines:?}");
+    let output = interrupt(recorder);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let accounts: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    accounts.iter().for_each(crate::json::assert_documented);
+    let (last, others) = accounts.split_last().expect("it saved traces");
+    assert!(others.iter().all(|account| account.get("snapshots_by_user").is_none()), "{text}");
+    let asked = last["snapshots_by_user"].as_array().expect("an array");
+    let users: Vec<Option<u64>> = asked.iter().map(|user| user["uid"].as_u64()).collect();
+    assert_eq!(users, [Some(12345), Some(12346)]);
+    assert!(asked.iter().all(|user| user["saved"].as_u64() >= Some(1)), "{asked:?}");
+}
+
 #[test]
 fn what_snapshots_of_events_take_is_limited() {
     let fixture = Fixture::new();
