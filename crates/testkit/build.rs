@@ -45,15 +45,18 @@ fn main() {
     println!("cargo::rerun-if-changed=../../include/rtscope");
     let directory = std::env::var("OUT_DIR").expect("cargo sets it");
     let (headers, slow) = (PathBuf::from("../../include"), slow_headers(Path::new(&directory)));
-    for (source, program, headers) in [
-        ("linked", "rtscope-emitter", &headers),
-        ("descriptors", "rtscope-descriptors", &headers),
-        ("channels", "rtscope-channels", &headers),
-        ("overtaken", "rtscope-overtaken", &slow),
+    for (sources, program, headers) in [
+        (&["linked"][..], "rtscope-emitter", &headers),
+        (&["descriptors"], "rtscope-descriptors", &headers),
+        (&["channels"], "rtscope-channels", &headers),
+        (&["channels", "ptwrite"], "rtscope-ptwrite", &headers),
+        (&["overtaken"], "rtscope-overtaken", &slow),
     ] {
-        println!("cargo::rerun-if-changed=c/{source}.c");
+        let source = sources.join("_");
+        let files: Vec<String> = sources.iter().map(|source| format!("c/{source}.c")).collect();
+        files.iter().for_each(|file| println!("cargo::rerun-if-changed={file}"));
         cc::Build::new()
-            .file(format!("c/{source}.c"))
+            .files(&files)
             .include(headers)
             .std("c11")
             .opt_level(2)

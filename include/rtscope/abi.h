@@ -46,6 +46,11 @@
  * least every RTU_WHO_EVERY messages; a message may come within another one, of the thread that a signal handler has interrupted, or
  * overtake it. A message counts its time from the newest RTU_ID_WHO with an earlier number.
  *
+ * PTWRITE. The line about the device is "@/ptwrite": a message is written by that instruction, and its words are those of no channel. The first
+ * one has bit 63, then the thread's key (31 bits, of its process's birth and pid and its number), then the message's number (32 bits). The others
+ * have where they are (bits 62 to 59: from 0, modulo 16), the lowest 11 bits of the key, and 48 bits of what the message says: the words of the
+ * record, and a check of 16 bits (channel.h). The record's first word says how many words it has.
+ *
  * Silence. `beat` changes about twice a second while somebody takes records, also of flight recorders. After RTU_QUIET_NS
  * without a change, a program makes no more than RTU_SILENT_RINGS more rings; what their threads emit is counted as
  * RTU_LOST_NOBODY. Between two changes it makes RTU_BEAT_RINGS at most, of RTU_BEAT_BYTES together: what threads that come and go can
@@ -137,6 +142,9 @@ struct rtu_who {
 #define RTU_CHANNEL_VERSION 1
 /* Messages between two of them, at most: what is read may begin anywhere. */
 #define RTU_WHO_EVERY 64
+/* PTWRITE: what a key is mixed with, and the bits that are no tag. */
+#define RTU_PTWRITE_MIX 0x1e3779b97f4a7c15ULL
+#define RTU_PTWRITE_DATA 0xffffffffffffULL
 
 enum rtu_clock {
 	RTU_CLOCK_MONOTONIC = 1, /* CLOCK_MONOTONIC, ns */

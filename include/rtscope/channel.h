@@ -17,6 +17,7 @@
 #pragma GCC system_header
 #endif
 
+#include "ptwrite.h"
 #include "rings.h"
 
 #ifdef __cplusplus
@@ -81,9 +82,15 @@ static inline const char *rtscope__device_number(const char *text, uint32_t *num
 	return *text == ' ' ? text + 1 : NULL;
 }
 
+/* Of a device, and of a channel, in `first`: its words go into PTWRITE. No place in a channel has it. */
+#define RTSCOPE__BY_PTWRITE 1
+/* So many threads share a page that stands for channels. */
+#define RTSCOPE__STANDIN_BYTES 64
+
 /*
  * What the session says of the device: "@/BYTES OF A CHANNEL, OFFSETS OF FIRST, NEXT AND LAST, BYTES OF A MAPPING, PATH, NAME", with a space between
- * them. False: it says nothing that makes sense. Needs `busy`, and the session in room->session.
+ * them; or "@/ptwrite", which has no channels: memory of nobody stands for them, so that they are shared out, given back, and gone in a fork's child as
+ * others are. False: it says nothing that makes sense. Needs `busy`, and the session in room->session.
  */
 static inline int rtscope__read_device(struct rtscope__room *room)
 {
@@ -97,6 +104,16 @@ static inline int rtscope__read_device(struct rtscope__room *room)
 	if (text >= end)
 		return 0;
 	text += 2;
+	/* Of the file that was read last: the session's. */
+	device->is_roots = !room->status.stx_uid;
+	if (!strcmp(text, "ptwrite")) {
+		device->bytes = RTSCOPE__STANDIN_BYTES;
+		device->first = RTSCOPE__BY_PTWRITE;
+		device->next = device->last = 0;
+		device->map_bytes = 64 * RTSCOPE__STANDIN_BYTES;
+		device->session = session->session;
+		return 1;
+	}
 	text = rtscope__device_number(text, &device->bytes);
 	text = rtscope__device_number(text, &device->first);
 	text = rtscope__device_number(text, &device->next);
@@ -122,8 +139,6 @@ static inline int rtscope__read_device(struct rtscope__room *room)
 	for (at = 0; text[at] && at < sizeof(device->id) - 1; at++)
 		device->id[at] = text[at];
 	device->id[at] = 0;
-	/* Of the file that was read last: the session's. */
-	device->is_roots = !room->status.stx_uid;
 	device->session = session->session;
 	return !text[at];
 }
@@ -141,9 +156,9 @@ static inline int rtscope__find_device(struct rtscope__shared *shared)
 	if (room->status.stx_uid && rtscope__overrides() && !rtscope__read_session(room, RTSCOPE__ROOTS_SESSION, 0, 1))
 		return RTSCOPE__EPERM;
 	/* Another session may have come: its recorder tells soon. */
-	return rtscope__read_device(room) && room->device.session == RTSCOPE__LOAD(shared->provider->session) ?
-		       0 :
-		       RTSCOPE__ENOENT;
+	if (!rtscope__read_device(room) || room->device.session != RTSCOPE__LOAD(shared->provider->session))
+		return RTSCOPE__ENOENT;
+	return room->device.first == RTSCOPE__BY_PTWRITE && !rtscope__may_ptwrite() ? RTSCOPE__ENOSYS : 0;
 }
 
 /*
@@ -160,6 +175,13 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 	long memory;
 	int file;
 
+	if (device->first == RTSCOPE__BY_PTWRITE) {
+		memory = rtscope__map(device->map_bytes,
+				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+		if (!rtscope__is_error(memory))
+			rtscope__note_mapping(made, (void *)memory, device->map_bytes);
+		return memory;
+	}
 	/* Neither a pipe, whose other end would wake, nor a file, nor what a link leads to. */
 	file = rtscope__status(RTSCOPE__AT_FDCWD, device->path, &room->status);
 	device->major = room->status.stx_rdev_major;
@@ -341,6 +363,8 @@ static inline int rtscope__open_channel(struct rtscope__shared *shared, struct r
 	channel->tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 	/* ORDER: relaxed; each only needs a number of its own. */
 	channel->number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
+	if (channel->first == RTSCOPE__BY_PTWRITE)
+		channel->next = rtscope__ptwrite_key(shared->birth_ns, shared->pid, channel->number);
 	channel->cpu_place = rtscope__find_cpu();
 	rtscope__thread_name(channel->comm);
 	if (shared->lock_memory)
@@ -436,6 +460,10 @@ static inline void rtscope__send_words(struct rtscope__channel *channel, const u
 {
 	uint64_t tag = (uint64_t)(number & 0x7f) << 16;
 
+	if (channel->first == RTSCOPE__BY_PTWRITE) {
+		rtscope__ptwrite_words(channel, words, count, number);
+		return;
+	}
 	for (uint64_t i = 0; i < count; i++) {
 		/* ORDER: a handler may fork: then it is gone. Read again for each store. */
 		unsigned char *port = RTSCOPE__LOAD(channel->port);

@@ -38,6 +38,7 @@
 #define rtscope__ended rtscope__ended_2b
 #define rtscope__find rtscope__find_2b
 #define rtscope__forking rtscope__forking_2c
+#define rtscope__has_ptwrite rtscope__has_ptwrite_2
 #define rtscope__in_child rtscope__in_child_2d
 #define rtscope__in_setup rtscope__in_setup_2b
 #define rtscope__lead rtscope__lead_2d
@@ -49,11 +50,12 @@
 #define rtscope__offset rtscope__offset_2
 #define rtscope__own rtscope__own_2b
 #define rtscope__own_space rtscope__own_space_2d
+#define rtscope__ptwrite_state rtscope__ptwrite_state_2
 #define rtscope__remove rtscope__remove_2b
 #define rtscope__reserve_slowly rtscope__reserve_slowly_2c
-#define rtscope__send rtscope__send_2
+#define rtscope__send rtscope__send_2d
 #define rtscope__shared rtscope__shared_2
-#define rtscope__stage rtscope__stage_2
+#define rtscope__stage rtscope__stage_2d
 #define rtscope__thread_page rtscope__thread_page_2d
 #define rtscope__wait rtscope__wait_2
 

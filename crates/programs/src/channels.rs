@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events that go to channels of a system trace module (STM): which of them, and what programs are told of the device
-//! ([ADR 0031](../../../docs/adr/0031-events-go-to-channels-of-an-stm.md)). The collector sees none of these events.
+//! Events that go to channels of a system trace module (STM), or to PTWRITE: which of them, and what programs are told of the device
+//! ([ADR 0031](../../../docs/adr/0031-events-go-to-channels-of-an-stm.md), [0032](../../../docs/adr/0032-events-go-to-ptwrite.md)). The collector
+//! sees none of these events.
 
 use rtscope_event::glob_matches;
 use serde::{Deserialize, Serialize};
@@ -46,11 +47,31 @@ impl ChannelDevice {
     }
 }
 
+/// Where events go that do not go to rings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Destination {
+    /// Channels of a device.
+    Stm(ChannelDevice),
+    /// The stream of the processor that records Intel PT.
+    Ptwrite,
+}
+
+impl Destination {
+    /// The line about it in a session.
+    fn line(&self) -> String {
+        match self {
+            Destination::Stm(device) => device.line(),
+            Destination::Ptwrite => "@/ptwrite\0".to_string(),
+        }
+    }
+}
+
 /// Which events go to channels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channels {
     /// Whose.
-    pub device: ChannelDevice,
+    pub device: Destination,
     /// Globs of `PROVIDER:EVENT`, and whether what they match goes to a channel: the last one decides.
     pub patterns: Vec<(String, bool)>,
     /// Events of threads that can have no channel go into their rings, instead of being lost.
@@ -86,10 +107,12 @@ mod tests {
             map_bytes: 4096,
         };
         let patterns = vec![("motor:*".to_string(), true), ("motor:slow*".to_string(), false)];
-        let channels = Channels { device, patterns, or_ring: false };
+        let channels = Channels { device: Destination::Stm(device), patterns, or_ring: false };
         assert!(
             channels.takes("motor:tick") && !channels.takes("motor:slow_1") && !channels.takes("pump:on")
         );
         assert_eq!(channels.words(), b">/motor:*\0</motor:slow*\0@/256 0 24 104 4096 /dev/stm0 user\0");
+        let channels = Channels { device: Destination::Ptwrite, ..channels };
+        assert_eq!(channels.words(), b">/motor:*\0</motor:slow*\0@/ptwrite\0");
     }
 }

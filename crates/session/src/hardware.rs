@@ -7,12 +7,14 @@
 pub mod capture;
 mod channels;
 pub(crate) mod processes;
+mod ptwrite;
 pub(crate) mod rings;
 pub(crate) mod unit;
 
 use crate::Failure;
 use crate::record::channels::ChannelNotes;
 use channels::ChannelEvents;
+use ptwrite::PtwriteEvents;
 use rtscope_hardware::Lost;
 use rtscope_hardware::decode::{
     Capture, DecodeError, Findings, SampleLane, SeenPacket, Settings, Stream, StreamLane, StreamSummary, open,
@@ -20,6 +22,7 @@ use rtscope_hardware::decode::{
 use rtscope_hardware::trace::{
     HardwareEvent, HardwareSource, Lane, LossReason, TraceError, trace_info, write_ctf,
 };
+use rtscope_programs::channels::Destination;
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::fmt;
@@ -157,7 +160,7 @@ impl Decoding {
     }
 
     /// Makes a CTF trace of all streams. `offset_ns` is added to all times. `recording`: its programs' events are made of what they have
-    /// written into channels of an STM, and nothing else.
+    /// written into channels of an STM or by PTWRITE, and nothing else.
     ///
     /// # Errors
     /// When no event has a time, or the trace cannot be written.
@@ -215,24 +218,34 @@ impl Decoding {
         Ok(())
     }
 
-    /// What programs have written into channels, for which a recording (`--backend stm`) with this directory asked.
+    /// What programs have written into channels or by PTWRITE, for which a recording (`--backend`) with this directory asked.
     fn write_programs(&mut self, target: &Path, recording: &Path) -> Result<(), Failure> {
         let notes = ChannelNotes::read(recording)?;
         let failed = |error: io::Error| Failure::system(format!("reading {}", self.path.display()), &error);
-        let mut events = ChannelEvents::default();
+        let (mut events, mut operands) = (ChannelEvents::default(), PtwriteEvents::default());
+        let is_ptwrite = notes.device == Destination::Ptwrite;
         let mut has_any = false;
         for stream in &self.capture.streams {
-            let Some(mut lane) = StreamLane::of_packets(stream, &mut events) else { continue };
+            operands.begin();
+            let lane = match is_ptwrite {
+                false => StreamLane::of_packets(stream, &mut events),
+                true => StreamLane::of_operands(stream, &mut operands),
+            };
+            let Some(mut lane) = lane else { continue };
             has_any = true;
             while lane.step(&mut Unheard).map_err(failed)? {}
             let summary = lane.summary();
             self.report.add(&stream.name, stream.kind.name(), stream.bytes(), summary);
         }
         if !has_any {
+            let (what, unit) = if is_ptwrite { ("Intel PT", "pt") } else { ("an STM", "stp") };
             return Err(Failure::Usage(format!(
-                "--programs is for what an STM has recorded, and {} has none of that; a raw stream is --unit stp",
+                "--programs is for what {what} has recorded, where the events of that recording went, and {} has none of that; a raw stream is --unit {unit}",
                 self.path.display()
             )));
+        }
+        if is_ptwrite {
+            events = operands.finish();
         }
         let (trace, said) = channels::write(events, &notes, target)?;
         self.report.trace = Some(trace);

@@ -2,6 +2,7 @@
 //! A stream, read in pieces and decoded: for those who print or count it, and as a lane of one trace.
 
 use super::open::{PIECE, Stream, StreamKind};
+use super::operands::{OperandSink, PtOperands};
 use super::stp::StpPackets;
 use super::summary::{Counter, StreamSummary};
 use super::{Findings, SeenPacket, UnitDecoder};
@@ -37,6 +38,13 @@ impl<'s> StreamLane<'s> {
     pub fn of_packets(stream: &'s Stream, sink: &'s mut dyn crate::stp::Sink) -> Option<StreamLane<'s>> {
         matches!(stream.kind, StreamKind::Stp)
             .then(|| StreamLane::with(stream, Box::new(StpPackets::new(sink))))
+    }
+
+    /// At its beginning, with what programs wrote by PTWRITE for this sink, and no events. `None`: the stream is of another unit.
+    #[must_use]
+    pub fn of_operands(stream: &'s Stream, sink: &'s mut dyn OperandSink) -> Option<StreamLane<'s>> {
+        matches!(stream.kind, StreamKind::Pt(_))
+            .then(|| StreamLane::with(stream, Box::new(PtOperands::new(sink))))
     }
 
     fn with(stream: &'s Stream, decoder: Box<dyn UnitDecoder + 's>) -> StreamLane<'s> {

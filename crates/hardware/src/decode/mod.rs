@@ -14,6 +14,7 @@ mod follow;
 mod itm;
 mod lane;
 mod open;
+mod operands;
 mod perf;
 mod pt;
 mod pt_flow;
@@ -25,6 +26,7 @@ mod summary;
 
 pub use lane::StreamLane;
 pub use open::{Capture, DecodeError, Settings, SourceUnit, Stream, StreamKind, Unit, open};
+pub use operands::OperandSink;
 pub use pt::PtSettings;
 pub use samples::SampleLane;
 pub use summary::{KindCount, LostBytes, StreamSummary};

@@ -77,6 +77,12 @@ impl Cpuid {
         Some(self.register(leaf, subleaf, register).is_some_and(|value| value >> bit & 1 != 0))
     }
 
+    /// Whether the processor has PTWRITE; `None`: not known.
+    #[must_use]
+    pub fn has_ptwrite(&self) -> Option<bool> {
+        self.bit(0x14, 0, 1, 4)
+    }
+
     /// `GenuineIntel`, `AuthenticAMD`, …
     #[must_use]
     pub fn vendor(&self) -> Option<String> {

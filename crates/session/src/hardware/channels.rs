@@ -11,6 +11,7 @@ use crate::record::channels::ChannelNotes;
 use rtscope_abi::program as abi;
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_hardware::stp::{Lost, Packet, Payload, Sink, Width};
+use rtscope_programs::channels::Destination;
 use rtscope_programs::collector::Snapshot;
 use rtscope_programs::records::{Layout, Sync};
 use rtscope_programs::{RingImage, RingInfo};
@@ -46,6 +47,8 @@ pub(super) struct ChannelLosses {
     pub(super) cut: u64,
     /// Events before anything said whose channel it is.
     pub(super) unknown: u64,
+    /// Of PTWRITE: events after a loss, before their thread said again where it is, and what time counts from.
+    pub(super) unplaced: u64,
     /// Events that threads themselves could not write.
     pub(super) unwritten: u64,
     /// Words in no message: other users of channels, or the rest of a message whose begin is not there.
@@ -55,20 +58,25 @@ pub(super) struct ChannelLosses {
 impl ChannelLosses {
     /// Without those that their threads have counted.
     fn unreadable(&self) -> u64 {
-        self.missing + self.unfinished + self.damaged + self.cut + self.unknown
+        self.missing + self.unfinished + self.damaged + self.cut + self.unknown + self.unplaced
     }
 
     fn messages(&self) -> u64 {
         self.unreadable().saturating_add(self.unwritten)
     }
 
-    fn sentences(&self) -> Vec<String> {
+    /// `of`: what they were written into.
+    fn sentences(&self, of: &str) -> Vec<String> {
         let counts = [
             (self.missing, "never came: their numbers are missing"),
             (self.unfinished, "have no end"),
             (self.damaged, "are not as long as they say"),
             (self.cut, "were open where bytes of the stream are missing"),
-            (self.unknown, "came before their channel said whose it is"),
+            (self.unknown, "came before their thread said who it is"),
+            (
+                self.unplaced,
+                "came after a loss, before their thread said again where it is and what their time counts from",
+            ),
             (
                 self.unwritten,
                 "could not be written by their thread: too many of its signal handlers were in each other",
@@ -79,7 +87,9 @@ impl ChannelLosses {
             some.map(|(count, what)| format!("{} {what}", counted(*count, "event", "events"))).collect();
         if self.stray_words > 0 {
             let words = counted(self.stray_words, "word", "words");
-            all.push(format!("{words} in channels belong to no event: the stream begins within one, or others use channels, too"));
+            all.push(format!(
+                "{words} in {of} belong to no event: the stream begins within one, or something is missing, or others use {of}, too"
+            ));
         }
         all
     }
@@ -90,11 +100,11 @@ const THREADS_MAX: usize = 50_000;
 
 /// Whose a channel is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Thread {
-    pid: u32,
-    birth_ns: u64,
+pub(super) struct Thread {
+    pub(super) pid: u32,
+    pub(super) birth_ns: u64,
     tid: u32,
-    number: u32,
+    pub(super) number: u32,
 }
 
 impl Thread {
@@ -105,14 +115,63 @@ impl Thread {
 
 /// What a thread has said last of itself.
 #[derive(Clone, Debug)]
-struct Who {
-    thread: Thread,
-    sync: Sync,
+pub(super) struct Who {
+    pub(super) thread: Thread,
+    pub(super) sync: Sync,
     lost: u64,
 }
 
+impl Who {
+    /// A message after it, if that is an event's.
+    pub(super) fn event(&self, words: &[u64]) -> Option<ThreadEvent> {
+        let (first, payload) = words.split_first()?;
+        let id = (first & 0xffff) as u32;
+        let counter = self.sync.complete(first >> abi::RTU_TIME_SHIFT);
+        let event =
+            ThreadEvent { counter, cpu: self.sync.cpu, lost: self.lost, id, payload: payload.to_vec() };
+        (id < abi::RTU_EVENTS_MAX).then_some(event)
+    }
+}
+
+/// All of it.
 #[derive(Clone, Debug)]
-struct ThreadEvent {
+pub(super) struct Said {
+    pub(super) who: Who,
+    clock: u32,
+    comm: String,
+}
+
+impl Said {
+    /// Of a `struct rtu_who`. `None`: it is none of this version.
+    pub(super) fn read(words: &[u64]) -> Option<Said> {
+        let word = |at: usize| words.get(at / 8).copied().unwrap_or(0);
+        let half = |at: usize| (word(at) >> (at % 8 * 8)) as u32;
+        if size_of_val(words) != size_of::<abi::rtu_who>()
+            || half(offset_of!(abi::rtu_who, version)) != abi::RTU_CHANNEL_VERSION
+        {
+            return None;
+        }
+        let thread = Thread {
+            pid: half(offset_of!(abi::rtu_who, pid)),
+            birth_ns: word(offset_of!(abi::rtu_who, birth_ns)),
+            tid: half(offset_of!(abi::rtu_who, tid)),
+            number: half(offset_of!(abi::rtu_who, number)),
+        };
+        let sync =
+            Sync { counter: word(offset_of!(abi::rtu_who, time)), cpu: half(offset_of!(abi::rtu_who, cpu)) };
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let comm = bytes.get(offset_of!(abi::rtu_who, comm)..).unwrap_or_default();
+        let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+        Some(Said {
+            who: Who { thread, sync, lost: word(offset_of!(abi::rtu_who, lost)) },
+            clock: half(offset_of!(abi::rtu_who, clock)),
+            comm: String::from_utf8_lossy(&comm[..end]).replace(char::is_control, "?"),
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ThreadEvent {
     counter: u64,
     cpu: u32,
     lost: u64,
@@ -181,6 +240,11 @@ impl Numbers {
     }
 }
 
+/// Whether a message says who its thread is.
+pub(super) fn is_who(words: &[u64]) -> bool {
+    words.first().is_some_and(|word| word & 0xffff == u64::from(abi::RTU_ID_WHO))
+}
+
 /// Packets become events of threads.
 #[derive(Debug, Default)]
 pub(super) struct ChannelEvents {
@@ -241,9 +305,7 @@ impl Channel {
 impl ChannelEvents {
     /// A message is whole.
     fn end(&mut self, place: (u16, u16), message: Open) {
-        let Some((first, payload)) = message.words.split_first() else { return };
-        let id = (first & 0xffff) as u32;
-        if message.wanted() == message.words.len() as u64 && id == abi::RTU_ID_WHO {
+        if message.wanted() == message.words.len() as u64 && is_who(&message.words) {
             self.who(place, &message);
             return;
         }
@@ -254,54 +316,45 @@ impl ChannelEvents {
             self.losses.damaged += 1;
             return;
         }
-        let Some(who) = message.who.filter(|_| id < abi::RTU_EVENTS_MAX) else {
-            self.losses.unknown += 1;
-            return;
-        };
-        let counter = who.sync.complete(first >> abi::RTU_TIME_SHIFT);
-        let (cpu, lost) = (who.sync.cpu, who.lost);
-        let event = ThreadEvent { counter, cpu, lost, id, payload: payload.to_vec() };
-        self.threads.entry(who.thread).or_default().events.push(event);
+        let event = message.who.as_ref().and_then(|who| Some((who, who.event(&message.words)?)));
+        match event {
+            Some((who, event)) => self.event(&who.thread, event),
+            None => self.losses.unknown += 1,
+        }
     }
 
     /// A thread says who it is.
     fn who(&mut self, place: (u16, u16), message: &Open) {
-        let words = &message.words;
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let word = |at: usize| words.get(at / 8).copied().unwrap_or(0);
-        let half = |at: usize| (word(at) >> (at % 8 * 8)) as u32;
-        if bytes.len() != size_of::<abi::rtu_who>()
-            || half(offset_of!(abi::rtu_who, version)) != abi::RTU_CHANNEL_VERSION
-        {
+        let Some(said) = Said::read(&message.words) else {
             if message.may_be_first {
                 self.channels.entry(place).or_default().decide(false, &mut self.losses);
             }
             self.losses.damaged += 1;
             return;
-        }
-        let thread = Thread {
-            pid: half(offset_of!(abi::rtu_who, pid)),
-            birth_ns: word(offset_of!(abi::rtu_who, birth_ns)),
-            tid: half(offset_of!(abi::rtu_who, tid)),
-            number: half(offset_of!(abi::rtu_who, number)),
         };
-        let sync =
-            Sync { counter: word(offset_of!(abi::rtu_who, time)), cpu: half(offset_of!(abi::rtu_who, cpu)) };
-        let lost = word(offset_of!(abi::rtu_who, lost));
-        let known = self.threads.entry(thread.clone()).or_default();
-        let comm = bytes.get(offset_of!(abi::rtu_who, comm)..).unwrap_or_default();
-        let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
-        known.comm = String::from_utf8_lossy(&comm[..end]).replace(char::is_control, "?");
-        known.clock = half(offset_of!(abi::rtu_who, clock));
-        // Any number, by anybody.
-        self.losses.unwritten = self.losses.unwritten.saturating_add(lost.saturating_sub(known.lost));
-        known.lost = known.lost.max(lost);
+        self.say(&said);
         let channel = self.channels.entry(place).or_default();
         if message.may_be_first {
-            let is_same = channel.who.last().is_some_and(|(_, before)| before.thread == thread);
+            let is_same = channel.who.last().is_some_and(|(_, before)| before.thread == said.who.thread);
             channel.decide(is_same, &mut self.losses);
         }
-        channel.say(word(0) >> 16 & NUMBERS, Who { thread, sync, lost });
+        channel.say(message.words[0] >> 16 & NUMBERS, said.who);
+    }
+
+    /// Notes what a thread says of itself.
+    pub(super) fn say(&mut self, said: &Said) {
+        let Who { thread, lost, .. } = &said.who;
+        let known = self.threads.entry(thread.clone()).or_default();
+        known.comm.clone_from(&said.comm);
+        known.clock = said.clock;
+        // Any number, by anybody.
+        self.losses.unwritten = self.losses.unwritten.saturating_add(lost.saturating_sub(known.lost));
+        known.lost = known.lost.max(*lost);
+    }
+
+    /// Notes an event of a thread.
+    pub(super) fn event(&mut self, thread: &Thread, event: ThreadEvent) {
+        self.threads.entry(thread.clone()).or_default().events.push(event);
     }
 
     fn finish(&mut self) {
@@ -495,7 +548,11 @@ pub(super) fn write(
         UserEnd { ended_ns, unreadable: losses.unreadable(), lost: losses.unwritten, ..UserEnd::default() };
     let filter = UserFilter::default();
     let summary = write_snapshot(&notes.session, &snapshot, &notes.clock, window, &end, (target, &filter))?;
-    let mut said = losses.sentences();
+    let into = match notes.device {
+        Destination::Stm(_) => "channels",
+        Destination::Ptwrite => "PTWRITE",
+    };
+    let mut said = losses.sentences(into);
     if of_strangers > 0 {
         let events = counted(of_strangers, "event is", "events are");
         said.push(format!("{events} left out, of programs that this recording has not met"));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where events of programs go: to the rings of their threads, or to channels of a system trace module
-//! ([ADR 0031](../../../../docs/adr/0031-events-go-to-channels-of-an-stm.md)). Words become a choice; the device and its policy are looked for
+//! Where events of programs go: to the rings of their threads, to channels of a system trace module
+//! ([ADR 0031](../../../../docs/adr/0031-events-go-to-channels-of-an-stm.md)), or to PTWRITE
+//! ([ADR 0032](../../../../docs/adr/0032-events-go-to-ptwrite.md)). Words become a choice; the device and its policy are looked for
 //! in sysfs and configfs.
 
 use super::choice::ProcessChoice;
 use super::settings::ProgramsSettings;
 use crate::Failure;
-use rtscope_programs::channels::{ChannelDevice, Channels, Ports};
+use rtscope_programs::channels::{ChannelDevice, Channels, Destination, Ports};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
@@ -22,13 +23,26 @@ const PORTS: [(&str, &str, Ports); 2] =
 const POLICY_BYTES_MAX: usize = 100;
 const NAME_BYTES_MAX: usize = 50;
 
-/// One choice: `[PATTERN=]software`, or `[PATTERN=]stm[:POLICY][,device=NAME][,ports=KIND][,or-software]`.
+/// One choice: `[PATTERN=]software`, `[PATTERN=]stm[:POLICY][,device=NAME][,ports=KIND][,or-software]`, or
+/// `[PATTERN=]ptwrite[,or-software]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backend {
     /// A glob of `PROVIDER:EVENT`; `None`: all events that are recorded.
     pattern: Option<String>,
     /// `None`: the rings of threads.
-    stm: Option<StmChoice>,
+    unit: Option<UnitChoice>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UnitChoice {
+    kind: UnitKind,
+    or_ring: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum UnitKind {
+    Stm(StmChoice),
+    Ptwrite,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,16 +50,25 @@ struct StmChoice {
     policy: Option<String>,
     device: Option<String>,
     ports: Option<Ports>,
-    or_ring: bool,
+}
+
+impl UnitKind {
+    /// As people write it.
+    fn name(&self) -> &'static str {
+        match self {
+            UnitKind::Stm(_) => "stm",
+            UnitKind::Ptwrite => "ptwrite",
+        }
+    }
 }
 
 impl FromStr for Backend {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Backend, String> {
-        let is_kind = |text: &str| {
-            text == "software" || text == "stm" || text.starts_with("stm:") || text.starts_with("stm,")
-        };
+        let is_stm = |text: &str| text == "stm" || text.starts_with("stm:") || text.starts_with("stm,");
+        let is_ptwrite = |text: &str| text == "ptwrite" || text.starts_with("ptwrite,");
+        let is_kind = |text: &str| text == "software" || is_stm(text) || is_ptwrite(text);
         let (pattern, kind) = match text.split_once('=') {
             Some((pattern, kind)) if !is_kind(text) || is_kind(kind) => (Some(pattern), kind),
             _ => (None, text),
@@ -61,14 +84,23 @@ impl FromStr for Backend {
             false => format!("{pattern}:*"),
         });
         if kind == "software" {
-            return Ok(Backend { pattern, stm: None });
+            return Ok(Backend { pattern, unit: None });
         }
-        let Some(rest) = kind.strip_prefix("stm").filter(|_| is_kind(kind)) else {
-            return Err(format!("'{kind}' is neither software nor stm[:POLICY]"));
+        if let Some(rest) = kind.strip_prefix("ptwrite").filter(|_| is_ptwrite(kind)) {
+            let or_ring = match rest {
+                "" => false,
+                ",or-software" => true,
+                _ => return Err(format!("'{kind}' is neither ptwrite nor ptwrite,or-software")),
+            };
+            return Ok(Backend { pattern, unit: Some(UnitChoice { kind: UnitKind::Ptwrite, or_ring }) });
+        }
+        let Some(rest) = kind.strip_prefix("stm").filter(|_| is_stm(kind)) else {
+            return Err(format!("'{kind}' is none of software, stm[:POLICY], ptwrite"));
         };
         let mut parts = rest.split(',');
         let policy = parts.next().and_then(|first| first.strip_prefix(':'));
         let mut stm = StmChoice { policy: policy.map(str::to_string), ..StmChoice::default() };
+        let mut or_ring = false;
         for part in parts {
             match part.split_once('=') {
                 Some(("device", name)) => stm.device = Some(name.to_string()),
@@ -77,7 +109,7 @@ impl FromStr for Backend {
                     let names = "ports= is coresight or intel-th";
                     stm.ports = Some(known.ok_or(names)?.2);
                 }
-                None if part == "or-software" => stm.or_ring = true,
+                None if part == "or-software" => or_ring = true,
                 _ => return Err(format!("'{part}' is none of device=NAME, ports=KIND, or-software")),
             }
         }
@@ -88,19 +120,22 @@ impl FromStr for Backend {
                 return Err(format!("'{name}' is no name of a device or of a directory in a policy"));
             }
         }
-        Ok(Backend { pattern, stm: Some(stm) })
+        Ok(Backend { pattern, unit: Some(UnitChoice { kind: UnitKind::Stm(stm), or_ring }) })
     }
 }
 
 /// What programs are told. `None`: all events go to rings. `root`: where the file systems are.
 pub(super) fn channels(wanted: &ProgramsSettings, root: &Path) -> Result<Option<Channels>, Failure> {
-    let stm: Vec<&StmChoice> = wanted.backends.iter().filter_map(|backend| backend.stm.as_ref()).collect();
-    let Some(first) = stm.first() else { return Ok(None) };
-    if stm.iter().any(|other| other != first) {
+    let units: Vec<&UnitChoice> =
+        wanted.backends.iter().filter_map(|backend| backend.unit.as_ref()).collect();
+    let Some(first) = units.first() else { return Ok(None) };
+    if units.iter().any(|other| other != first) {
         return Err(Failure::Usage(
-            "--backend: all events that go to an STM go to the same device, by the same policy".to_string(),
+            "--backend: all events that go to hardware go to the same: PTWRITE, or one device by one policy, and with or-software or without it"
+                .to_string(),
         ));
     }
+    let name = first.kind.name();
     let untold = [
         ("conditions (PATTERN if CONDITION)", wanted.patterns.iter().any(|pattern| pattern.contains(" if "))),
         ("--level with a lower end", wanted.levels.from > 0),
@@ -109,14 +144,19 @@ pub(super) fn channels(wanted: &ProgramsSettings, root: &Path) -> Result<Option<
     ];
     if let Some((what, _)) = untold.iter().find(|(_, is_asked)| *is_asked) {
         return Err(Failure::Usage(format!(
-            "--backend stm: {what} is for the recorder, and it does not see events that go to an STM; leave it out"
+            "--backend {name}: {what} is for the recorder, and it does not see events that go to hardware; leave it out"
         )));
     }
     let patterns = wanted.backends.iter().map(|backend| {
         let pattern = backend.pattern.clone().unwrap_or_else(|| "*".to_string());
-        (pattern, backend.stm.is_some())
+        (pattern, backend.unit.is_some())
     });
-    let device = find(first, root).map_err(|why| Failure::Usage(format!("--backend stm: {why}")))?;
+    let device = match &first.kind {
+        UnitKind::Stm(stm) => {
+            Destination::Stm(find(stm, root).map_err(|why| Failure::Usage(format!("--backend stm: {why}")))?)
+        }
+        UnitKind::Ptwrite => Destination::Ptwrite,
+    };
     Ok(Some(Channels { device, patterns: patterns.collect(), or_ring: first.or_ring }))
 }
 
@@ -216,23 +256,34 @@ mod tests {
         text.parse().unwrap_or_else(|why| panic!("{text}: {why}"))
     }
 
+    fn stm(text: &str) -> (StmChoice, bool) {
+        match parse(text).unit {
+            Some(UnitChoice { kind: UnitKind::Stm(stm), or_ring }) => (stm, or_ring),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
     #[test]
     fn words_become_a_choice() {
         assert_eq!(parse("software"), Backend::default());
-        let stm =
+        let of =
             |policy: Option<&str>| StmChoice { policy: policy.map(str::to_string), ..StmChoice::default() };
-        assert_eq!(parse("stm"), Backend { pattern: None, stm: Some(stm(None)) });
-        assert_eq!(parse("stm:user"), Backend { pattern: None, stm: Some(stm(Some("user"))) });
-        let all = parse("motor=stm:user,device=stm0,ports=intel-th,or-software");
-        assert_eq!(all.pattern.as_deref(), Some("motor:*"));
-        let stm = all.stm.expect("it goes there");
+        assert_eq!((parse("stm").pattern, stm("stm")), (None, (of(None), false)));
+        assert_eq!(stm("stm:user"), (of(Some("user")), false));
+        let all = "motor=stm:user,device=stm0,ports=intel-th,or-software";
+        assert_eq!(parse(all).pattern.as_deref(), Some("motor:*"));
+        let (choice, or_ring) = stm(all);
         assert_eq!(
-            (stm.device.as_deref(), stm.ports, stm.or_ring),
+            (choice.device.as_deref(), choice.ports, or_ring),
             (Some("stm0"), Some(Ports::INTEL_TH), true)
         );
-        assert_eq!(parse("stm,ports=coresight").stm.expect("it goes there").ports, Some(Ports::CORESIGHT));
+        assert_eq!(stm("stm,ports=coresight").0.ports, Some(Ports::CORESIGHT));
         assert_eq!(parse("motor:slow*=software").pattern.as_deref(), Some("motor:slow*"));
         assert_eq!(parse("stm:x*=software").pattern.as_deref(), Some("stm:x*"));
+        let ptwrite = |or_ring| Some(UnitChoice { kind: UnitKind::Ptwrite, or_ring });
+        assert_eq!(parse("ptwrite"), Backend { pattern: None, unit: ptwrite(false) });
+        let some = Backend { pattern: Some("motor:*".to_string()), unit: ptwrite(true) };
+        assert_eq!(parse("motor=ptwrite,or-software"), some);
         for wrong in [
             "",
             "hardware",
@@ -244,6 +295,10 @@ mod tests {
             "a b=stm",
             "=stm",
             "stmx",
+            "ptwrite:user",
+            "ptwrite,device=stm0",
+            "ptwrite,",
+            "ptwrites",
         ] {
             assert!(wrong.parse::<Backend>().is_err(), "{wrong}");
         }
@@ -280,14 +335,24 @@ mod tests {
     #[test]
     fn the_device_and_its_policy_are_found_or_what_is_missing_is_said() {
         let one: &[Device<'_>] = &[("stm0", Some(("p_basic.x", &["user"])))];
+        let device_of = |channels: &Channels| match &channels.device {
+            Destination::Stm(device) => device.clone(),
+            Destination::Ptwrite => panic!("{channels:?}"),
+        };
         let channels = found(one, &["stm", "motor:slow=software"]).expect("all is there");
-        assert_eq!((channels.device.name.as_str(), channels.device.policy.as_str()), ("stm0", "user"));
-        assert_eq!(channels.device.ports, Ports::CORESIGHT);
+        let device = device_of(&channels);
+        assert_eq!((device.name.as_str(), device.policy.as_str()), ("stm0", "user"));
+        assert_eq!(device.ports, Ports::CORESIGHT);
         assert!(channels.takes("motor:fast") && !channels.takes("motor:slow"));
         let two: &[Device<'_>] =
             &[("stm0", Some(("p_basic.x", &["a", "default"]))), ("stm1", Some(("p_basic.y", &["b"])))];
-        assert_eq!(found(two, &["stm,device=stm0"]).expect("there").device.policy, "default");
-        assert_eq!(found(two, &["stm:a,device=stm0"]).expect("there").device.policy, "a");
+        let policy = |words: &[&str]| device_of(&found(two, words).expect("there")).policy;
+        assert_eq!(policy(&["stm,device=stm0"]), "default");
+        assert_eq!(policy(&["stm:a,device=stm0"]), "a");
+        // There is no device to look for.
+        let channels = found(&[], &["ptwrite,or-software", "motor:slow=software"]).expect("all is there");
+        assert_eq!((&channels.device, channels.or_ring), (&Destination::Ptwrite, true));
+        assert!(channels.takes("motor:fast") && !channels.takes("motor:slow"));
         let refused = |devices, words: &[&str], why: &str| {
             let said = found(devices, words).expect_err("it cannot be");
             assert!(said.contains(why), "{said}");
@@ -295,7 +360,8 @@ mod tests {
         refused(two, &["stm"], "which device?");
         refused(two, &["stm,device=stm7"], "there is no device stm7, but: stm0, stm1");
         refused(two, &["stm:c,device=stm0"], "has no c, but: a, default");
-        refused(one, &["stm", "x:*=stm:user"], "the same device");
+        refused(one, &["stm", "x:*=stm:user"], "go to the same");
+        refused(one, &["stm", "x:*=ptwrite"], "go to the same");
         refused(&[], &["stm"], "no system trace module");
         refused(&[("stm0", None), ("stm1", Some(("p", &["n"])))], &["stm,device=stm0"], "stm0 has no policy");
     }

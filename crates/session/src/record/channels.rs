@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a recording notes of events that go to channels of an STM, and are not in its trace: which events there are, of which processes, and
-//! the clock. With that, `rtscope hardware decode --programs` makes events of what comes out of the STM.
+//! What a recording notes of events that go to channels of an STM or to PTWRITE, and are not in its trace: which events there are, of which processes, and
+//! the clock. With that, `rtscope hardware decode --programs` makes events of what comes out of that.
 //!
 //! The file is beside the traces, `channels.json` in the directory of the recording.
 
 use crate::Failure;
 use rtscope_ctf::Links;
-use rtscope_programs::channels::ChannelDevice;
+use rtscope_programs::channels::Destination;
 use rtscope_programs::clock::Pair;
 use rtscope_programs::collector::{Looks, Records, Sink};
 use rtscope_programs::{ProviderInfo, RingInfo};
@@ -35,8 +35,8 @@ pub(crate) struct ChannelNotes {
     schema: String,
     /// The recording.
     pub(crate) session: UserSession,
-    /// Where the events go.
-    pub(crate) device: ChannelDevice,
+    /// Where the events go. PTWRITE is no device: null.
+    pub(crate) device: Destination,
     /// CLOCK_MONOTONIC at its end; 0: there was none.
     pub(crate) ended_ns: u64,
     /// Programs and libraries that came when there was no more room.
@@ -53,7 +53,7 @@ pub(crate) struct ChannelNotes {
 }
 
 impl ChannelNotes {
-    pub(crate) fn new(directory: &Path, session: &UserSession, device: &ChannelDevice) -> ChannelNotes {
+    pub(crate) fn new(directory: &Path, session: &UserSession, device: &Destination) -> ChannelNotes {
         ChannelNotes {
             schema: SCHEMA.to_string(),
             session: session.clone(),
@@ -198,7 +198,7 @@ impl Sink for NotingRecorder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rtscope_programs::channels::Ports;
+    use rtscope_programs::channels::{ChannelDevice, Ports};
     use rtscope_programs::description::{Descriptions, Enumeration, EventDescription, Field, FieldType};
     use serde_json::{Value, json};
     use std::os::unix::fs::symlink;
@@ -214,7 +214,7 @@ mod tests {
             ports: Ports::CORESIGHT,
             map_bytes: 4096,
         };
-        let mut notes = ChannelNotes::new(directory, &session, &device);
+        let mut notes = ChannelNotes::new(directory, &session, &Destination::Stm(device));
         let enumeration = Enumeration { name: "mode".into(), labels: vec![(0, "idle".into())] };
         let field = Field { name: "how".into(), kind: FieldType::Enumeration("mode".into()) };
         let event = EventDescription { index: 0, name: "motor:tick".into(), level: 6, fields: vec![field] };

@@ -12,7 +12,8 @@ use super::settings::{Context, ProgramsSettings};
 use crate::{Failure, Observer};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rtscope_flight::monotonic_now;
-use rtscope_programs::channels::{ChannelDevice, Channels};
+use rtscope_hardware::inventory::Machine;
+use rtscope_programs::channels::{ChannelDevice, Channels, Destination};
 use rtscope_programs::clock_watch::ClockWatch;
 use rtscope_programs::collector::Programs;
 use rtscope_programs::directory::SHARED_MEMORY;
@@ -176,9 +177,27 @@ pub(super) fn settings(
 
 /// Where events go, and how to read them.
 fn channel_note(channels: &Channels, place: &Path) -> String {
-    let ChannelDevice { name, policy, .. } = &channels.device;
+    let ChannelDevice { name, policy, .. } = match &channels.device {
+        Destination::Stm(device) => device,
+        Destination::Ptwrite => return ptwrite_note(channels, place),
+    };
     format!(
         "events go to channels of /dev/{name} ({policy}), and not into the trace: rtscope hardware decode STREAM --unit stp --programs {} -o DIR makes one of what comes out of the device",
+        place.display()
+    )
+}
+
+/// What has to be recorded beside this, and whether anything comes. Each program asks its processor itself.
+fn ptwrite_note(channels: &Channels, place: &Path) -> String {
+    let without = match (Machine::here().cpuid.has_ptwrite(), channels.or_ring) {
+        (Some(true), _) => "",
+        (_, false) => {
+            "; this processor has no PTWRITE, as CPUID says: programs lose these events, and count them"
+        }
+        (_, true) => "; this processor has no PTWRITE, as CPUID says: programs use their buffers instead",
+    };
+    format!(
+        "events go to PTWRITE, and not into the trace: capture Intel PT meanwhile (rtscope hardware capture intel_pt/ptw=1,branch=0/u -o CAPTURE), then rtscope hardware decode CAPTURE --programs {} -o DIR makes a trace of them{without}",
         place.display()
     )
 }

@@ -221,7 +221,7 @@ fn remarks_of(report: &ProcessReport) -> Vec<String> {
     remarks
 }
 
-/// What it means that a thread could get no channel of an STM: what `open`, `STP_POLICY_ID_SET` and `mmap` say.
+/// What it means that a thread could get no channel: what `open`, `STP_POLICY_ID_SET` and `mmap` say of an STM, or CPUID of PTWRITE.
 fn no_channel(errno: u32) -> String {
     let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
     let why = match errno {
@@ -239,6 +239,9 @@ fn no_channel(errno: u32) -> String {
         // The kernel makes no difference.
         Errno::ENOSPC => {
             "the channels of the policy are taken, or it has fewer together than a mapping needs; give it more, or record fewer threads"
+        }
+        Errno::ENOSYS => {
+            "the processor has no PTWRITE, as CPUID says; --backend ptwrite,or-software uses their buffers"
         }
         Errno::EOPNOTSUPP => "channels of this device cannot be mapped",
         Errno::EMFILE => "the process has as many as it can have",

@@ -9,8 +9,15 @@ unsafe extern "C" {
     fn rtscope_channels(threads: c_uint, events: c_uint, what: *const c_char) -> c_int;
 }
 
+// The program that emulates PTWRITE has its own.
+#[allow(dead_code)]
 fn main() {
-    let arguments: Vec<String> = std::env::args().collect();
+    run(1);
+}
+
+/// `first`: which of the arguments is THREADS.
+pub fn run(first: usize) {
+    let arguments: Vec<String> = std::env::args().skip(first - 1).collect();
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse().ok()).unwrap_or(1);
     let what = arguments.get(3).map_or("", String::as_str);
     if what == "rust" {

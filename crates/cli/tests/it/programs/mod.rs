@@ -17,6 +17,7 @@ mod hostile;
 mod life;
 pub mod limited;
 mod lto;
+mod ptwrite;
 mod rust;
 mod sanitizers;
 mod surroundings;

@@ -90,7 +90,7 @@ fn what_is_missing_is_counted_by_cause_and_spoils_nothing_else() {
         ..ChannelLosses::default()
     };
     assert_eq!(events.losses, expected);
-    assert_eq!(events.losses.sentences().len(), 6);
+    assert_eq!(events.losses.sentences("channels").len(), 6);
 }
 
 /// Each thread says how many it could not write, and may say anything.
@@ -206,12 +206,12 @@ fn a_program_that_claims_any_number_of_threads_takes_no_others_events() {
     };
     let directory = tempfile::tempdir().expect("a directory");
     let session = UserSession::of_this_machine("1", Vec::new()).expect("it has a name and clocks");
-    let device = ChannelDevice {
+    let device = Destination::Stm(ChannelDevice {
         name: "stm0".into(),
         policy: "user".into(),
         ports: Ports::CORESIGHT,
         map_bytes: 4096,
-    };
+    });
     let mut notes = ChannelNotes::new(directory.path(), &session, &device);
     let now = session.started_ns;
     notes.providers = vec![provider(5), provider(6)];
