@@ -37,6 +37,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             session(&["+*"]),
             session(&[DEVICE, ">/*"]),
             session(&[OUTSIDE]),
+            session(&["@/ptwrite", ">/*"]),
         ],
         "trigger" => vec![trigger()],
         "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],

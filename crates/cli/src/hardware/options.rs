@@ -63,6 +63,8 @@ const DECODE_EXAMPLES: &str = help!(
       CoreSight frames, with the units of their sources.
   rtscope hardware decode stm.bin --unit stp --programs trace/ -o events/
       Events of programs that rtscope record --backend stm -o trace/ has sent to an STM.
+  rtscope hardware decode capture/ --programs trace/ -o events/
+      Events that rtscope record --backend ptwrite -o trace/ has sent into a capture of Intel PT.
 
 What is missing is reported: bytes that are in no packet, overflows, what the recorder lost."
 );
@@ -162,7 +164,8 @@ pub struct DecodeOptions {
     /// Make a CTF trace of the events in this directory
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, conflicts_with_all = ["packets", "flow"])]
     pub output: Option<PathBuf>,
-    /// With --output: the directory of a recording with --backend stm, whose programs' events are made of what an STM has recorded
+    /// With --output: the directory of a recording with --backend stm or ptwrite, whose programs' events are made of what the unit
+    /// has recorded
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "output", conflicts_with = "clock_offset")]
     pub programs: Option<PathBuf>,
     /// With --output: nanoseconds that are added to all times, CLOCK_MONOTONIC less the clock of the capture

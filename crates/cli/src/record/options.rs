@@ -31,6 +31,9 @@ pub const EXAMPLES: &str = help!(
   rtscope record -u 'motor:*' --backend stm:user --backend 'motor:slow*=software' -o trace/
       Events into channels of a system trace module (STM), but for some of them. rtscope hardware
       decode --programs trace/ reads what comes out of the module.
+  rtscope record -u 'motor:*' --backend ptwrite,or-software -o trace/ -- ./controller
+      Events into the stream of Intel PT, which is captured meanwhile; on processors without PTWRITE
+      into buffers.
   rtscope record -k 'sched:*' -u '*' -o trace/ -- ./controller
       Both, on one clock: trace/kernel and trace/ust.
   rtscope record -u '*' --flight-recorder --user-buffer 4M -o late/
@@ -138,8 +141,8 @@ pub struct RecordOptions {
     /// never wait
     #[arg(long, requires = "user")]
     pub blocking: bool,
-    /// With -u: where events go: software (the buffers of their threads) or stm[:POLICY], channels of a system trace module.
-    /// PATTERN=software and PATTERN=stm[:POLICY] are for some events; the last that matches decides. docs/programs.md has more
+    /// With -u: where events go: software (the buffers of their threads), stm[:POLICY], channels of a system trace module, or
+    /// ptwrite, the stream of Intel PT. PATTERN=BACKEND is for some events; the last that matches decides. docs/programs.md has more
     #[arg(long, value_name = "[PATTERN=]BACKEND", requires = "user")]
     pub backend: Vec<Backend>,
     /// Record into memory, in which the newest events overwrite the oldest. A trace (DIR/1, DIR/2, ...) is written when rtscope

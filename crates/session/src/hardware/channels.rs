@@ -341,6 +341,13 @@ impl ChannelEvents {
         channel.say(message.words[0] >> 16 & NUMBERS, said.who);
     }
 
+    /// First payloads and CPUs of a thread's events.
+    #[cfg(test)]
+    pub(super) fn of(&self, thread: &Thread) -> Vec<(u64, u32)> {
+        let events = self.threads.get(thread).map(|known| &known.events);
+        events.into_iter().flatten().map(|event| (event.payload[0], event.cpu)).collect()
+    }
+
     /// Notes what a thread says of itself.
     pub(super) fn say(&mut self, said: &Said) {
         let Who { thread, lost, .. } = &said.who;
