@@ -255,7 +255,7 @@ static inline int rtscope__status(int file, const char *path, struct statx *stat
  * The PID namespace of the calling process, as a number; 0: there is no /proc. A process that was made into another one can have the number of the one that
  * made it: each is the first of its own. Not inlined, since callers go on to deeper stacks.
  */
-static __attribute__((noinline)) RTSCOPE__BARE uint64_t rtscope__pid_space(void)
+static RTSCOPE__NOT_INLINE uint64_t rtscope__pid_space(void)
 {
 	struct statx status;
 
