@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The headers, in which a thread that opens or gives up a device takes longer than a fork waits for it: wherever a fork's child would have what it knows
-/// nothing of. And where an event has a level, and is not in it yet, the program is called: a handler may come there.
+/// nothing of. And where an event has a level, and is not in it yet, and where a thread has said who it is, and does not know it yet, the program is called: a
+/// handler may come there.
 fn slow_headers(directory: &Path) -> PathBuf {
     const PAUSE: &str = "{ struct timespec slow = { 0, 100000000 }; rtscope__call(__NR_nanosleep, (long)&slow, 0, 0, 0, 0, 0); }";
     let to = directory.join("slow");
@@ -28,13 +29,14 @@ fn slow_headers(directory: &Path) -> PathBuf {
             assert!(text.contains(place), "{place}");
             text = text.replace(place, &format!("{PAUSE}\n{place}"));
         }
-        const LEVEL: &str = "\tRTSCOPE__STORE(channel->depth, level + 1);\n";
         if file.file_name() == "channel.h" {
-            assert!(text.contains(LEVEL));
-            text = text.replace(
-                LEVEL,
-                &format!("{{ void rtscope_overtaken_between(void); rtscope_overtaken_between(); }}\n{LEVEL}"),
-            );
+            for (place, called) in [
+                ("\tRTSCOPE__STORE(channel->depth, level + 1);\n", "rtscope_overtaken_between"),
+                ("\tchannel->cpu = cpu;\n", "rtscope_overtaken_said"),
+            ] {
+                assert!(text.contains(place), "{place}");
+                text = text.replace(place, &format!("{{ void {called}(void); {called}(); }}\n{place}"));
+            }
         }
         fs::write(to.join("rtscope").join(file.file_name()), text).expect("cargo's own");
     }

@@ -496,11 +496,20 @@ static inline void rtscope__send_who(struct rtscope__shared *shared, struct rtsc
 	who.number = channel->number;
 	who.version = RTU_CHANNEL_VERSION;
 	rtscope__copy(who.comm, channel->comm, sizeof(who.comm));
+	/* Nothing is said until all of this is: a handler that comes now says it for itself. */
+	RTSCOPE__STORE(channel->sync, (uint64_t)0);
+	RTSCOPE__WRITTEN_BEFORE();
 	rtscope__send_words(channel, &who.word, sizeof(who) >> 3, number);
-	channel->sync = now;
 	channel->cpu = cpu;
 	channel->lost_told = lost;
 	channel->untold = 0;
+	/* ORDER: signal fence; pairs with the reads in rtscope__send(). */
+	RTSCOPE__WRITTEN_BEFORE();
+	/*
+	 * Unless a handler has, whose message has a later number: a reader counts the time of what follows from there. That is later than this event, whose
+	 * thread then says it once more.
+	 */
+	rtscope__swap(&channel->sync, 0, now);
 }
 
 /* An event that was staged is complete. Also called for those of rings that were written inside of others: nothing is to be done. */

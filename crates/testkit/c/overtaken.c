@@ -4,10 +4,11 @@
  * has a channel of its own, so each time one of them maps the device, and one gives it up. Each child looks whether it has a descriptor or a mapping of the device, which would keep channels that it never uses.
  *
  * With 0 forks: events that a handler interrupts between two stores of what a channel knows of them, and another one while they are copied. Both stand at the
- * same place of an alternate stack.
+ * same place of an alternate stack. One more comes where the thread has said who it is, which it does each 64 events.
  */
 #define _GNU_SOURCE
 void rtscope_overtaken_between(void);
+void rtscope_overtaken_said(void);
 #include <rtscope/rtscope.h>
 
 #include <dirent.h>
@@ -115,6 +116,16 @@ void rtscope_overtaken_between(void)
 	}
 }
 
+static volatile int says;
+
+void rtscope_overtaken_said(void)
+{
+	if (says) {
+		says = 0;
+		raise(SIGUSR1);
+	}
+}
+
 static void on_signal(int signal)
 {
 	RTSCOPE_EVENT(test, inner, rtscope_u32(number, handled));
@@ -123,7 +134,7 @@ static void on_signal(int signal)
 		mprotect(page, 4096, PROT_READ | PROT_WRITE);
 }
 
-#define INTERRUPTED 20
+#define INTERRUPTED 200
 
 static int interrupted(void)
 {
@@ -143,6 +154,7 @@ static int interrupted(void)
 		memset(page, (int)i, 4096);
 		mprotect(page, 4096, PROT_NONE);
 		raises = 1;
+		says = i >= INTERRUPTED / 2;
 		RTSCOPE_EVENT(test, outer, rtscope_u32(number, i), rtscope_seq_u8(bytes, page, 9));
 	}
 	printf("emitted %u\n", INTERRUPTED + handled);
