@@ -472,7 +472,7 @@ mod tests {
         let between = SpanSummary { users: vec![losses], ..SpanSummary::default() };
         let report = Report { between: Some(between), ..Report::default() };
         let text = summary_text(&report, Style::default()).split_whitespace().collect::<Vec<_>>().join(" ");
-        let said = "not followed of programs of user 1000: looks that missed events overwritten before: 3; events left out because \
+        let said = "not followed of programs of user 1000: looks that missed events, overwritten before or too many: 3; events left out because \
                     programs describe too many different ones: 204; beginnings given up because of these: 1";
         assert!(text.contains(said) && !text.contains("damaged"), "{text}");
     }

@@ -47,8 +47,9 @@ struct Chooser {
     comm: Option<Glob>,
     /// With `only_command`.
     family: Option<Mutex<Family>>,
-    /// By user, number here and birth of the process that a ring says it is of: whether it is of the family, and that user's.
-    answers: Mutex<HashMap<(u32, u32, u64), bool>>,
+    /// By user, number here and birth of the process that a ring says it is of: whether it is of the family, and that user's; `None`: it had
+    /// ended.
+    answers: Mutex<HashMap<(u32, u32, u64), Option<bool>>>,
     /// Threads of processes that had ended before anybody could ask for their parents or cgroups.
     ended: AtomicU64,
 }
@@ -168,28 +169,29 @@ impl Chooser {
     /// asked for once.
     fn is_meant(&self, process: (u32, u32, u64)) -> bool {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = answers.get(&process) {
-            return *answer;
-        }
         let (uid, pid, _) = process;
-        let answer = self.is_family(pid) && self.is_whose_it_says(pid, uid);
         if answers.len() >= ANSWERS_MAX {
             answers.clear();
         }
-        answers.insert(process, answer);
-        answer
+        let ask = || Some(self.is_family(pid)? && self.is_whose_it_says(pid, uid));
+        let answer = *answers.entry(process).or_insert_with(ask);
+        if answer.is_none() {
+            // Of each of its threads that is not known. ORDER: relaxed; as in remark().
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+        answer.unwrap_or(false)
     }
 
-    /// Whether a process is COMMAND, or one whose parents, as far as they are there, lead to it.
-    fn is_family(&self, pid: u32) -> bool {
-        let Some(family) = &self.family else { return true };
+    /// Whether a process is COMMAND, or one whose parents, as far as they are there, lead to it. `None`: one of them had ended.
+    fn is_family(&self, pid: u32) -> Option<bool> {
+        let Some(family) = &self.family else { return Some(true) };
         let Family { members, strangers } = &mut *family.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut line, now) = (Vec::new(), Instant::now());
         let mut last = pid;
         while line.len() < PARENTS_MAX {
             if members.contains(&last) {
                 members.extend(line);
-                return true;
+                return Some(true);
             }
             // Not the process itself: its number may have been another's a moment ago.
             let is_stranger = |since: &Instant| now.saturating_duration_since(*since) < STRANGER_FOR;
@@ -203,16 +205,12 @@ impl Chooser {
                         strangers.clear();
                     }
                     strangers.extend(line.into_iter().map(|stranger| (stranger, now)));
-                    return false;
+                    return Some(false);
                 }
-                None => {
-                    // ORDER: relaxed; as in remark().
-                    self.ended.fetch_add(1, Ordering::Relaxed);
-                    return false;
-                }
+                None => return None,
             }
         }
-        false
+        Some(false)
     }
 }
 
@@ -325,16 +323,16 @@ mod tests {
 
     #[test]
     fn a_process_is_asked_for_once_whatever_threads_it_has() {
-        let mut child = std::process::Command::new("true").spawn().expect("coreutils are there");
-        let pid = child.id();
-        child.wait().expect("it ends");
+        let (own, user) = (std::process::id(), nix::unistd::getuid().as_raw());
         let choice = ProcessChoice { only_command: true, ..ProcessChoice::default() };
-        let chooser = Chooser::new(choice, Some(std::process::id()));
-        assert!((0..5).all(|_| !chooser.is_meant((0, pid, 1))));
-        assert!(chooser.remark().is_some_and(|remark| remark.starts_with("1 thread was left out")));
+        let chooser = Chooser::new(choice, Some(own));
+        assert!(chooser.is_meant((user, own, 1)));
+        // Whoever asked again would find another answer.
+        chooser.family.as_ref().expect("it was asked for").lock().unwrap().members.clear();
+        assert!((0..5).all(|_| chooser.is_meant((user, own, 1))));
         // Another life of that number.
-        assert!(!chooser.is_meant((0, pid, 2)));
-        assert!(chooser.remark().is_some_and(|remark| remark.starts_with("2 threads were left out")));
+        assert!(!chooser.is_meant((user, own, 2)));
+        assert_eq!(chooser.remark(), None);
     }
 
     #[test]
@@ -350,12 +348,12 @@ mod tests {
         if parent_of(parent).is_none_or(|above| above <= 1) {
             return;
         }
-        assert!(!chooser(Instant::now()).is_family(own), "its parent was none a moment ago");
+        assert_eq!(chooser(Instant::now()).is_family(own), Some(false), "its parent was none a moment ago");
         let long_ago = Instant::now().checked_sub(STRANGER_FOR * 2).expect("the machine runs longer");
-        assert!(chooser(long_ago).is_family(own));
+        assert_eq!(chooser(long_ago).is_family(own), Some(true));
         // What a line has led to is remembered of all of it, but for the process itself.
         let stranger = Chooser::new(choice, Some(u32::MAX));
-        assert!(!stranger.is_family(own) && !stranger.is_family(own));
+        assert_eq!((stranger.is_family(own), stranger.is_family(own)), (Some(false), Some(false)));
         let family = stranger.family.as_ref().expect("it was asked for").lock().unwrap();
         assert!(family.strangers.contains_key(&own) && family.strangers.contains_key(&parent));
     }
@@ -366,8 +364,8 @@ mod tests {
         assert_eq!(parent_of(own), Some(parent));
         let choice = ProcessChoice { only_command: true, ..ProcessChoice::default() };
         let chooser = |command| Chooser::new(choice.clone(), Some(command));
-        assert!(chooser(parent).is_family(own) && chooser(own).is_family(own));
-        assert!(!chooser(own).is_family(parent));
+        assert_eq!((chooser(parent).is_family(own), chooser(own).is_family(own)), (Some(true), Some(true)));
+        assert_eq!(chooser(own).is_family(parent), Some(false));
     }
 
     /// The kernel cuts names to 15 bytes, in the middle of a letter where that is.
