@@ -21,7 +21,7 @@ use std::time::Duration;
 /// Where all events go.
 const STM: &str = "stm:user,ports=coresight";
 
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -84,7 +84,7 @@ impl Recording {
 }
 
 /// Each event's name and fields, without its time, its thread and its CPU.
-fn printed(trace: &Path) -> Vec<String> {
+pub(super) fn printed(trace: &Path) -> Vec<String> {
     let output = rtscope().arg("print").arg(trace).output().expect("it can be started");
     assert!(output.status.success(), "{}", text(&output));
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -94,7 +94,7 @@ fn printed(trace: &Path) -> Vec<String> {
     events
 }
 
-fn sorted(mut events: Vec<String>) -> Vec<String> {
+pub(super) fn sorted(mut events: Vec<String>) -> Vec<String> {
     events.sort();
     events
 }

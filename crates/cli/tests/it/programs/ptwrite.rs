@@ -3,6 +3,7 @@
 //! (`testkit/c/ptwrite.c`). What it wrote is made a stream of Intel PT by our encoder, and decoded. That has to be what the same program leaves in
 //! its rings, event by event.
 
+use super::channels::{printed, sorted, text};
 use super::fixture::{Fixture, Recorded};
 use crate::command::rtscope;
 use rtscope_hardware::pt::encode::{packet, shortest_ip};
@@ -12,12 +13,6 @@ use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::Output;
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
 
 /// An operand, and who wrote it.
 #[derive(Clone, Copy, Debug)]
@@ -78,22 +73,6 @@ impl Recording {
     fn emitted(&self) -> u64 {
         self.recorded.printed("emitted ")
     }
-}
-
-/// Each event's name and fields, without its time, its thread and its CPU.
-fn printed(trace: &Path) -> Vec<String> {
-    let output = rtscope().arg("print").arg(trace).output().expect("it can be started");
-    assert!(output.status.success(), "{}", text(&output));
-    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    let event = |line: &str| line.find(" test:").map(|at| line[at + 1..].to_string());
-    let events: Vec<String> = lines.lines().filter_map(event).collect();
-    assert_eq!(events.len(), lines.lines().count(), "{lines}");
-    events
-}
-
-fn sorted(mut events: Vec<String>) -> Vec<String> {
-    events.sort();
-    events
 }
 
 /// As a processor writes it that traces user space, with times.
