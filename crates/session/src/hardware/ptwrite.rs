@@ -150,6 +150,8 @@ impl OperandSink for PtwriteEvents {
 impl Messages {
     /// Gives events to their thread.
     fn resolve(mut self, key: u32, to: &mut ChannelEvents) {
+        let (first, missing) = self.first_and_missing();
+        self.whole.iter_mut().for_each(|message| message.number = message.number.wrapping_sub(first));
         self.whole.sort_by_key(|message| message.number);
         let mut said: Vec<(usize, Said)> = Vec::new();
         for (at, message) in self.whole.iter().enumerate().filter(|(_, message)| is_who(&message.words)) {
@@ -167,7 +169,7 @@ impl Messages {
             return;
         }
         said.iter().for_each(|(_, said)| to.say(said));
-        to.losses.missing += self.missing();
+        to.losses.missing += missing;
         for (sum, count) in [
             (&mut to.losses.unfinished, self.losses.unfinished),
             (&mut to.losses.damaged, self.losses.damaged),
@@ -203,10 +205,14 @@ impl Messages {
             || message.stream == who.stream && next.is_some_and(is_near)
     }
 
-    /// Numbers that never began, between those that did.
-    fn missing(&self) -> u64 {
-        let ends = self.numbers.first().zip(self.numbers.last());
-        ends.map_or(0, |(first, last)| u64::from(last - first) + 1 - self.numbers.len() as u64)
+    /// The thread's first number, and how many never began between those that did. Numbers go around after 2^32 messages, so the first one is behind the
+    /// widest gap; fewer than 2^31 messages in a row are taken to be missing.
+    fn first_and_missing(&self) -> (u32, u64) {
+        let before = self.numbers.last().into_iter().chain(&self.numbers);
+        let gaps = before.zip(&self.numbers).map(|(last, first)| (first.wrapping_sub(*last), *last, *first));
+        let (_, last, first) = gaps.max().unwrap_or_default();
+        let missing = (u64::from(last.wrapping_sub(first)) + 1).saturating_sub(self.numbers.len() as u64);
+        (first, missing)
     }
 
     /// What nobody has said is his: the stream begins behind that, or two have the same key. If nothing is whole, these are words of others.

@@ -118,6 +118,25 @@ fn what_is_missing_in_a_stream_of_ptwrite_is_counted_by_cause() {
     assert_events(&events, 9, &[(14, 1)]);
 }
 
+/// A thread that writes a million messages in a second does so after 72 minutes.
+#[test]
+fn a_thread_whose_numbers_go_around_is_read_in_its_order() {
+    let key = thread(9).1;
+    let says = |number, time| message(key, number, &who(9, time, 1));
+    let writes = |number, payload: u64| message(key, number, &event(1, START + payload, &[payload]));
+    let words = stream(&[
+        &says(u32::MAX - 1, START),
+        &writes(u32::MAX, 1),
+        &writes(0, 2),
+        // 1 never came.
+        &says(2, START + 3),
+        &writes(3, 4),
+    ]);
+    let events = read(&[&words]);
+    assert_eq!(events.losses, ChannelLosses { missing: 1, ..ChannelLosses::default() });
+    assert_events(&events, 9, &[(1, 1), (2, 1), (4, 1)]);
+}
+
 /// Behind a gap nothing says on which CPU a thread is, and how often the time has gone around, until it says so again.
 #[test]
 fn an_event_behind_a_loss_has_no_time_that_it_may_not_have_had() {
