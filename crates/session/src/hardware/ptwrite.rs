@@ -206,13 +206,12 @@ impl Messages {
     }
 
     /// The thread's first number, and how many never began between those that did. Numbers go around after 2^32 messages, so the first one is behind the
-    /// widest gap; fewer than 2^31 messages in a row are taken to be missing.
+    /// widest gap: surely so if the first and the last one are less than 2^31 apart.
     fn first_and_missing(&self) -> (u32, u64) {
         let before = self.numbers.last().into_iter().chain(&self.numbers);
         let gaps = before.zip(&self.numbers).map(|(last, first)| (first.wrapping_sub(*last), *last, *first));
-        let (_, last, first) = gaps.max().unwrap_or_default();
-        let missing = (u64::from(last.wrapping_sub(first)) + 1).saturating_sub(self.numbers.len() as u64);
-        (first, missing)
+        let Some((_, last, first)) = gaps.max() else { return (0, 0) };
+        (first, u64::from(last.wrapping_sub(first)) + 1 - self.numbers.len() as u64)
     }
 
     /// What nobody has said is his: the stream begins behind that, or two have the same key. If nothing is whole, these are words of others.
