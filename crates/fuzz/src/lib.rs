@@ -14,6 +14,7 @@ mod hardware;
 mod perf;
 mod programs;
 mod pt;
+mod ptwrite;
 mod seeds;
 mod stack;
 mod text;
@@ -46,7 +47,7 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 /// All of them.
-pub const TARGETS: [Target; 24] = [
+pub const TARGETS: [Target; 25] = [
     Target {
         name: "metadata",
         content: "metadata of a CTF trace",
@@ -137,6 +138,13 @@ pub const TARGETS: [Target; 24] = [
         bytes_max: 8 * KIB,
         memory: (400, 16 * MIB),
         parse: channels::decode,
+    },
+    Target {
+        name: "ptwrite",
+        content: "words that programs wrote by PTWRITE, and gaps",
+        bytes_max: 8 * KIB,
+        memory: (400, 16 * MIB),
+        parse: ptwrite::decode,
     },
     Target {
         name: "stp-1",

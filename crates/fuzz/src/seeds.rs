@@ -42,6 +42,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "trigger" => vec![trigger()],
         "snapshot" => vec![[&[2_u8, program_files::KEY.to_le_bytes()[0], 200][..], &records()[..]].concat()],
         "channels" => crate::channels::seeds(),
+        "ptwrite" => crate::ptwrite::seeds(),
         "coresight" => crate::arm::frame_seeds(),
         "etm4" => crate::arm::etm4_seeds(),
         "ptm" => crate::arm::ptm_seeds(),
