@@ -233,6 +233,12 @@ impl Plan {
         self.literals.is_empty() && self.fields.is_empty()
     }
 
+    /// Whether the text between values is.
+    #[must_use]
+    pub fn has_ascii_literals(&self) -> bool {
+        self.literals.is_ascii()
+    }
+
     /// The enumeration that a field is.
     pub(crate) fn enumeration_of(&self, field: usize) -> Option<&Enumeration> {
         self.enumeration(self.integer_of(field)?)

@@ -8,9 +8,21 @@ const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819202122232425
 40414243444546474849505152535455565758596061626364656667686970717273747576777879\
 8081828384858687888990919293949596979899";
 
-/// Appends a number in decimal.
+/// Appends a number in decimal. Most have one digit or two: flags, priorities, states, CPUs.
 #[inline]
-pub(super) fn decimal(text: &mut Vec<u8>, mut number: u64) {
+pub(super) fn decimal(text: &mut Vec<u8>, number: u64) {
+    match number {
+        0..10 => text.push(b'0' + number as u8),
+        10..100 => {
+            let pair = number as usize * 2;
+            text.extend_from_slice(&PAIRS[pair..pair + 2]);
+        }
+        _ => long_decimal(text, number),
+    }
+}
+
+/// Of three digits or more.
+fn long_decimal(text: &mut Vec<u8>, mut number: u64) {
     let count = number.checked_ilog10().map_or(1, |log| log as usize + 1);
     let mut digits = [0; 20];
     let mut at = count;

@@ -49,6 +49,8 @@ struct EventText {
     /// Host and process, then the name.
     name: Vec<u8>,
     plan: Plan,
+    /// Names of events and fields.
+    is_ascii: bool,
 }
 
 struct StreamText {
@@ -109,10 +111,10 @@ fn stream_text(set: &TraceSet, stream: &Stream, for_people: bool, shared: &mut S
         let text = |event| {
             let said = if for_people { said_before(set, stream, event) } else { Vec::new() };
             let hidden = |scope, name: &str| scope != Scope::Fields && said.iter().any(|said| said == name);
-            EventText {
-                name: format!("{origin}{}: ", set.event_name(stream, event)).into_bytes(),
-                plan: set.event_plan_without(stream, event, &Pretty { follows }, &hidden),
-            }
+            let name = format!("{origin}{}: ", set.event_name(stream, event)).into_bytes();
+            let plan = set.event_plan_without(stream, event, &Pretty { follows }, &hidden);
+            let is_ascii = name.is_ascii() && plan.has_ascii_literals();
+            EventText { name, plan, is_ascii }
         };
         (0..set.event_count(stream)).map(text).collect()
     });
@@ -139,7 +141,7 @@ impl Format for PrettyFormat {
     fn writer(&self) -> PrettyWriter<'_> {
         PrettyWriter {
             format: self,
-            packets: vec![(0, Vec::new()); self.streams.len()],
+            packets: vec![Context::default(); self.streams.len()],
             second: (i64::MIN, [0; 9]),
             before: None,
             namer: self.who.as_ref().map(Who::namer),
@@ -166,11 +168,25 @@ fn gap(text: &mut Vec<u8>, sign: u8, difference: Option<u64>, raw: bool) {
     }
 }
 
+/// A packet's context as text.
+#[derive(Clone)]
+struct Context {
+    packet: u64,
+    text: Vec<u8>,
+    is_ascii: bool,
+}
+
+impl Default for Context {
+    fn default() -> Context {
+        Context { packet: 0, text: Vec::new(), is_ascii: true }
+    }
+}
+
 /// Writes a piece.
 pub struct PrettyWriter<'f> {
     format: &'f PrettyFormat,
-    /// For each stream its packet, and the text of the packet's context.
-    packets: Vec<(u64, Vec<u8>)>,
+    /// Of each stream.
+    packets: Vec<Context>,
     /// The second, and the text up to its point.
     second: (i64, [u8; 9]),
     before: Option<u64>,
@@ -189,19 +205,26 @@ impl WriteEvent for PrettyWriter<'_> {
         if let Some(namer) = &mut self.namer {
             namer.prefix(&mut piece.text, event);
         }
+        let named = piece.text.len();
         piece.text.extend_from_slice(&texts.name);
-        if let Some((packet, context)) = self.packets.get_mut(event.stream) {
-            if *packet != event.packet {
-                *packet = event.packet;
-                context.clear();
-                event.show_context(&stream.packet, &mut Text { text: context, start: 0 });
+        let mut is_ascii = texts.is_ascii;
+        if let Some(context) = self.packets.get_mut(event.stream) {
+            if context.packet != event.packet {
+                context.packet = event.packet;
+                context.text.clear();
+                let mut text =
+                    Text { text: &mut context.text, start: 0, is_ascii: stream.packet.has_ascii_literals() };
+                event.show_context(&stream.packet, &mut text);
+                context.is_ascii = text.is_ascii;
             }
-            piece.text.extend_from_slice(context);
+            piece.text.extend_from_slice(&context.text);
+            is_ascii &= context.is_ascii;
         }
         let at = piece.text.len();
-        if event.show(&texts.plan, &mut Text { text: &mut piece.text, start: at }) {
-            if self.namer.is_some() {
-                tame(&mut piece.text, start.0);
+        let mut text = Text { text: &mut piece.text, start: at, is_ascii };
+        if event.show(&texts.plan, &mut text) {
+            if !text.is_ascii && self.namer.is_some() {
+                tame(&mut piece.text, named);
             }
             piece.text.push(b'\n');
             piece.last = self.before;
@@ -260,6 +283,8 @@ impl PrettyWriter<'_> {
 struct Text<'t> {
     text: &'t mut Vec<u8>,
     start: usize,
+    /// As far as is known: all that was written.
+    is_ascii: bool,
 }
 
 impl Visit for Text<'_> {
@@ -283,7 +308,7 @@ impl Visit for Text<'_> {
             if any {
                 self.text.extend_from_slice(b", ");
             }
-            escaped(self.text, label.as_bytes());
+            self.is_ascii &= escaped(self.text, label.as_bytes());
             any = true;
         }
         if !any {
@@ -299,7 +324,7 @@ impl Visit for Text<'_> {
     }
 
     fn text(&mut self, _: FieldIndex, text: &[u8]) {
-        escaped(self.text, text);
+        self.is_ascii &= escaped(self.text, text);
     }
 
     fn element(&mut self, index: u64) {
@@ -313,20 +338,21 @@ impl Visit for Text<'_> {
     }
 }
 
-/// Which bytes cannot stand for themselves.
+/// Which bytes cannot stand for themselves, or are not ASCII.
 const SPECIAL: [bool; 256] = {
     let mut special = [false; 256];
     let mut byte = 0;
     while byte < 256 {
-        special[byte] = byte < 32 || byte == 127 || matches!(byte as u8, b'\\' | b'\'' | b'"' | b'?');
+        special[byte] = byte < 32 || byte >= 127 || matches!(byte as u8, b'\\' | b'\'' | b'"' | b'?');
         byte += 1;
     }
     special
 };
 
-/// Appends text in quotes with the escapes of C.
-fn escaped(text: &mut Vec<u8>, value: &[u8]) {
+/// Appends text in quotes with the escapes of C. Whether it is ASCII.
+fn escaped(text: &mut Vec<u8>, value: &[u8]) -> bool {
     text.push(b'"');
+    let mut is_ascii = true;
     let mut rest = value;
     while let Some(at) = rest.iter().position(|byte| SPECIAL[usize::from(*byte)]) {
         let (plain, special) = rest.split_at(at);
@@ -336,10 +362,15 @@ fn escaped(text: &mut Vec<u8>, value: &[u8]) {
             b'\\' | b'\'' | b'"' | b'?' => text.extend_from_slice(&[b'\\', *byte]),
             7..=13 => text.extend_from_slice(&[b'\\', b"abtnvfr"[usize::from(*byte) - 7]]),
             27 => text.extend_from_slice(b"\\e"),
+            128.. => {
+                text.push(*byte);
+                is_ascii = false;
+            }
             _ => text.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
         }
         rest = after;
     }
     text.extend_from_slice(rest);
     text.push(b'"');
+    is_ascii
 }

@@ -2,7 +2,7 @@
 //! Texts of programs in lines for people, without what drives a terminal or changes how the text around it is shown.
 //!
 //! Controls of ASCII are escaped where texts are formatted. Those beyond it (U+0080 to U+009F, of which one byte each is enough in terminals that take no
-//! UTF-8) are only looked for in what is not ASCII, which few lines are. What babeltrace2 prints is left as it is: that format is byte for byte.
+//! UTF-8) are only looked for in what is not ASCII, which few lines are: who writes a line knows that of its parts. What babeltrace2 prints is left as it is: that format is byte for byte.
 
 use rtscope_event::is_invisible;
 use std::io::Write;

@@ -79,12 +79,7 @@ impl Who {
 
     /// For one writer, with the names that are known now.
     pub(super) fn namer(&self) -> Namer<'_> {
-        Namer {
-            who: self,
-            names: self.names.now(),
-            known: (0..KNOWN).map(|_| None).collect(),
-            cpu: (None, Vec::new()),
-        }
+        Namer { who: self, names: self.names.now(), known: (0..KNOWN).map(|_| None).collect() }
     }
 
     /// What an event says of its thread; the event can still be shown afterwards.
@@ -139,13 +134,14 @@ struct Said {
 /// Threads that a namer keeps: a power of two.
 const KNOWN: usize = 256;
 
-/// A thread that was found before, and the beginning of its events' lines.
+/// A thread that was found before, and what its events' lines say of it.
 struct KnownThread {
     said: Said,
     thread: Thread,
     /// For which that is so: from, until.
     span: (i64, i64),
-    prefix: Vec<u8>,
+    /// `name/tid `
+    text: Vec<u8>,
 }
 
 /// Finds the threads of one event after the other. Few threads have most events, so what was found is kept.
@@ -153,52 +149,48 @@ pub(super) struct Namer<'w> {
     who: &'w Who,
     names: Arc<TaskNames>,
     known: Box<[Option<KnownThread>]>,
-    /// Of the last event that says no thread, and the beginning of its line.
-    cpu: (Option<u64>, Vec<u8>),
 }
 
 impl Namer<'_> {
     /// The thread of an event, which can still be shown afterwards.
     pub(super) fn of(&mut self, event: &mut EventView<'_, '_>) -> Option<Thread> {
-        Some(self.find(event)?.thread)
+        let (known, cpu) = self.find(event)?;
+        Some(Thread { cpu, ..known.thread })
     }
 
     /// Appends `name/tid [cpu] `, or as much of it as is known.
     pub(super) fn prefix(&mut self, text: &mut Vec<u8>, event: &mut EventView<'_, '_>) {
-        match self.find(event) {
-            Some(known) => text.extend_from_slice(&known.prefix),
-            None => {
-                if self.cpu.0 != event.cpu {
-                    self.cpu.0 = event.cpu;
-                    self.cpu.1.clear();
-                    append_cpu(&mut self.cpu.1, event.cpu);
-                }
-                text.extend_from_slice(&self.cpu.1);
-            }
+        let mut cpu = event.cpu;
+        if let Some((known, of_it)) = self.find(event) {
+            text.extend_from_slice(&known.text);
+            cpu = of_it;
         }
+        append_cpu(text, cpu);
     }
 
-    fn find(&mut self, event: &mut EventView<'_, '_>) -> Option<&KnownThread> {
+    /// And the event's CPU.
+    fn find(&mut self, event: &mut EventView<'_, '_>) -> Option<(&KnownThread, Option<u64>)> {
         let said = self.who.said(event)?;
-        // All idle tasks are number 0, with names of their own. The same thread's switches say its name and its system calls do not: each has
-        // a place, or they would take it from each other.
+        // The same thread's switches say its name and its system calls do not: each has a place, or they would take it from each other. So have the idle
+        // tasks, which are all number 0 and have names of their own.
+        let of_idle = if said.tid == 0 { event.cpu.unwrap_or(0) } else { 0 };
         let number = u64::from(said.tid)
-            .wrapping_add(said.cpu.unwrap_or(0).wrapping_mul(97))
+            .wrapping_add(of_idle.wrapping_mul(97))
             .wrapping_add(u64::from(said.comm.is_some()).wrapping_mul(131));
         let place = self.known.get_mut(number as usize % KNOWN)?;
+        let (cpu, said) = (said.cpu, Said { cpu: None, ..said });
         let is_it = place.as_ref().is_some_and(|known| {
             let (from, until) = known.span;
             known.said == said && event.ns.is_none_or(|ns| (from..until).contains(&ns))
         });
         if !is_it {
             let (thread, span) = self.who.thread(&self.names, &said, (event.stream, event.ns));
-            let mut prefix = place.take().map(|known| known.prefix).unwrap_or_default();
-            prefix.clear();
-            append_thread(&mut prefix, thread);
-            append_cpu(&mut prefix, said.cpu);
-            *place = Some(KnownThread { said, thread, span, prefix });
+            let mut text = place.take().map(|known| known.text).unwrap_or_default();
+            text.clear();
+            append_thread(&mut text, thread);
+            *place = Some(KnownThread { said, thread, span, text });
         }
-        place.as_ref()
+        Some((place.as_ref()?, cpu))
     }
 }
 
@@ -216,10 +208,14 @@ fn append_thread(text: &mut Vec<u8>, thread: Thread) {
 
 /// `[cpu] `
 fn append_cpu(text: &mut Vec<u8>, cpu: Option<u64>) {
-    if let Some(cpu) = cpu {
-        text.push(b'[');
-        number::decimal(text, cpu);
-        text.extend_from_slice(b"] ");
+    match cpu {
+        Some(cpu @ 0..10) => text.extend_from_slice(&[b'[', b'0' + cpu as u8, b']', b' ']),
+        Some(cpu) => {
+            text.push(b'[');
+            number::decimal(text, cpu);
+            text.extend_from_slice(b"] ");
+        }
+        None => {}
     }
 }
 

@@ -10,3 +10,4 @@ mod layouts;
 mod perfetto;
 mod priorities;
 mod stat;
+mod terminal;
