@@ -16,7 +16,7 @@ fn slow_headers(directory: &Path) -> PathBuf {
         let mut text = fs::read_to_string(file.path()).expect("a header");
         let places: &[&str] = match file.file_name().to_str() {
             Some("channel.h") => &[
-                "\tmemory = file < 0 ? file : 0;\n",
+                "\tmemory = file.number < 0 ? file.number : 0;\n",
                 "\tif (!memory) {\n\t\t/* What was put there",
                 "\tif (!memory)\n\t\tmemory = rtscope__call_again(__NR_mmap",
                 "\t/* The mapping keeps the channels. */",

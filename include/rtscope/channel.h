@@ -171,9 +171,10 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 	struct rtscope__device *device = &room->device;
 	struct rtscope__policy *policy = (struct rtscope__policy *)(void *)room->names;
 	uint32_t begun = rtscope__forks_begun();
+	struct rtscope__file file;
 	void *around;
 	long memory;
-	int file;
+	int error;
 
 	if (device->first == RTSCOPE__BY_PTWRITE) {
 		memory = rtscope__map(device->map_bytes,
@@ -183,11 +184,11 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 		return memory;
 	}
 	/* Neither a pipe, whose other end would wake, nor a file, nor what a link leads to. */
-	file = rtscope__status(RTSCOPE__AT_FDCWD, device->path, &room->status);
+	error = rtscope__status(RTSCOPE__AT_FDCWD, device->path, &room->status);
 	device->major = room->status.stx_rdev_major;
 	device->minor = room->status.stx_rdev_minor;
-	if (file || !rtscope__is_device(room))
-		return file ? file : -RTSCOPE__ENOTTY;
+	if (error || !rtscope__is_device(room))
+		return error ? error : -RTSCOPE__ENOTTY;
 	if (rtscope__is_forked_since(shared, begun))
 		return -RTSCOPE__EAGAIN;
 	memory = rtscope__map(device->map_bytes, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE,
@@ -199,23 +200,27 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 	/* A terminal does not become this process's. */
 	file = rtscope__open_noted(shared, RTSCOPE__AT_FDCWD, device->path,
 				   RTSCOPE__O_RDWR | RTSCOPE__O_NONBLOCK | RTSCOPE__O_NOCTTY);
-	memory = file < 0 ? file : 0;
+	memory = file.number < 0 ? file.number : 0;
 	/* A child that has this open, and does not know its number: so it never gets channels. */
-	if (file >= 0 && rtscope__is_forked_since(shared, begun))
+	if (file.number >= 0 && rtscope__is_forked_since(shared, begun))
 		memory = -RTSCOPE__EAGAIN;
+	if (!memory && !rtscope__is_ours(file))
+		memory = -RTSCOPE__EBADF;
 	if (!memory) {
 		/* What was put there instead is no device with channels. */
 		memset(policy, 0, sizeof(*policy));
 		policy->bytes = sizeof(*policy);
 		policy->width = (uint16_t)(device->map_bytes / device->bytes);
 		memcpy(policy->id, device->id, sizeof(policy->id));
-		memory = rtscope__call_again(__NR_ioctl, file, RTSCOPE__POLICY_ID_SET, (long)policy, 0, 0, 0);
+		memory = rtscope__call_again(__NR_ioctl, file.number, RTSCOPE__POLICY_ID_SET, (long)policy, 0, 0, 0);
 	}
 	if (!memory)
 		memory = rtscope__call_again(__NR_mmap, (long)around, device->map_bytes, RTSCOPE__PROT_RW,
-					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_FIXED, file, 0);
+					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_FIXED, file.number, 0);
+	if (!rtscope__is_error(memory) && !rtscope__is_ours(file))
+		memory = -RTSCOPE__EBADF;
 	/* The mapping keeps the channels. */
-	if (file >= 0)
+	if (file.number >= 0)
 		rtscope__close_noted(shared, file);
 	if (rtscope__is_error(memory)) {
 		rtscope__note_mapping(made, NULL, 1);

@@ -140,10 +140,10 @@ static inline struct rtscope__cpu rtscope__cpuid(uint32_t function)
 /* Reads the beginning of a file, which is a text of words; its length, 0 if it cannot be read. */
 static inline long rtscope__read_words(const char *path, char *text, long bytes)
 {
-	int file = rtscope__open(path, RTSCOPE__O_RDONLY, 0);
-	long length = file < 0 ? 0 : rtscope__call(__NR_read, file, (long)text, bytes, 0, 0, 0);
+	struct rtscope__file file = rtscope__open(path, RTSCOPE__O_RDONLY, 0);
+	long length = file.number < 0 ? 0 : rtscope__read(file, text, (uint64_t)bytes);
 
-	if (file >= 0)
+	if (file.number >= 0)
 		rtscope__close(file);
 	return length > 0 ? length : 0;
 }

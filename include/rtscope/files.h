@@ -108,29 +108,36 @@ static inline void rtscope__give(struct rtscope__shared *shared)
 
 /* ---- the directory --------------------------------------------------------------------------------------------------- */
 
+/* Whether this process has one of these capabilities (linux/capability.h), or it cannot be told. */
+static inline int rtscope__may(uint32_t capabilities)
+{
+	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
+	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
+
+	return rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & capabilities;
+}
+
 /*
  * Whether this process may do in others' directories what its user may not: by CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
  * or CAP_FOWNER (linux/capability.h: 0 to 3). Nobody can exchange root's directory.
  */
 static inline int rtscope__overrides(void)
 {
-	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
-	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
-
-	return rtscope__user() && (rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & 15);
+	return rtscope__user() && rtscope__may(15);
 }
 
 /* Opens the directory of this user, if it is that. Its user may have put another in its place, or a link. */
-static RTSCOPE__NOT_INLINE int rtscope__open_directory(const struct rtscope__shared *shared, int flags)
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_directory(const struct rtscope__shared *shared, int flags)
 {
-	struct statx status;
-	int directory = rtscope__open(shared->directory, flags | RTSCOPE__O_DIRECTORY, 0);
+	struct rtscope__owner owner = { 077, 0 };
+	struct rtscope__file directory = rtscope__open(shared->directory, flags | RTSCOPE__O_DIRECTORY, 0);
 
-	if (directory < 0 ||
-	    (!rtscope__status(directory, "", &status) && status.stx_uid == rtscope__user() && !(status.stx_mode & 077)))
+	if (directory.number < 0 || (rtscope__identity_of(directory.number, "", &owner) == directory.identity &&
+				     owner.user == rtscope__user() && !(owner.mode & 077)))
 		return directory;
 	rtscope__close(directory);
-	return -RTSCOPE__EACCES;
+	directory.number = -RTSCOPE__EACCES;
+	return directory;
 }
 
 /*
@@ -139,57 +146,112 @@ static RTSCOPE__NOT_INLINE int rtscope__open_directory(const struct rtscope__sha
  * the directory. Others use the path, which takes no descriptor. For rtscope__leave_directory(); an error is none that
  * rtscope__has_entered().
  */
-static inline int rtscope__enter_directory(const struct rtscope__shared *shared)
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const struct rtscope__shared *shared)
 {
-	return rtscope__overrides() ? rtscope__open_directory(shared, RTSCOPE__O_PATH) : RTSCOPE__AT_FDCWD;
+	struct rtscope__file here = { RTSCOPE__AT_FDCWD, 0 };
+
+	return rtscope__overrides() ? rtscope__open_directory(shared, RTSCOPE__O_PATH) : here;
 }
 
-static inline const char *rtscope__name_in(const struct rtscope__shared *shared, int directory, const char *path)
+static inline const char *rtscope__name_in(const struct rtscope__shared *shared, struct rtscope__file directory,
+					   const char *path)
 {
-	return directory < 0 ? path : path + rtscope__length(shared->directory, sizeof(shared->directory)) + 1;
+	return directory.number < 0 ? path : path + rtscope__length(shared->directory, sizeof(shared->directory)) + 1;
 }
 
-static inline int rtscope__has_entered(int directory)
+static inline int rtscope__has_entered(struct rtscope__file directory)
 {
-	return directory >= 0 || directory == RTSCOPE__AT_FDCWD;
+	return directory.number >= 0 || directory.number == RTSCOPE__AT_FDCWD;
 }
 
-static inline void rtscope__leave_directory(int directory)
+static inline void rtscope__leave_directory(struct rtscope__file directory)
 {
-	if (directory >= 0)
+	if (directory.number >= 0)
 		rtscope__close(directory);
 }
 
 /* Removes a file of this user's directory. */
-static inline void rtscope__remove_file(const struct rtscope__shared *shared, const char *path)
+static RTSCOPE__NOT_INLINE void rtscope__remove_file(const struct rtscope__shared *shared, const char *path)
 {
-	int directory = rtscope__enter_directory(shared);
+	struct rtscope__file directory = rtscope__enter_directory(shared);
 
 	if (rtscope__has_entered(directory))
-		rtscope__unlink_in(directory, rtscope__name_in(shared, directory, path));
+		rtscope__unlink_in(directory.number, rtscope__name_in(shared, directory, path));
 	rtscope__leave_directory(directory);
 }
 
 /* ---- files ----------------------------------------------------------------------------------------------------------- */
 
-/* Memory behind every byte. In pieces, so that a signal that comes all the time cannot keep a large one from ever ending. */
-static inline long rtscope__allocate(int file, uint64_t bytes)
+/*
+ * Gives a file its size, if it is smaller, and memory behind every byte. By the path, which only a program that has entered the directory has not; and by
+ * reserving, which leaves another file's size and content. In pieces, so that a signal that comes all the time cannot keep a large one from ever ending.
+ */
+static RTSCOPE__NOT_INLINE long rtscope__allocate(struct rtscope__file file, struct rtscope__file directory,
+						  const char *name, uint64_t bytes)
 {
 	const uint64_t piece = 256 * 1024;
 	long error = 0;
 
 	for (uint64_t at = 0; at < bytes && !error; at += piece)
-		error = rtscope__call_again(__NR_fallocate, file, 0, (long)at,
-					    (long)(bytes - at < piece ? bytes - at : piece), 0, 0);
+		/* 1: FALLOC_FL_KEEP_SIZE */
+		error = !rtscope__is_ours(file) ?
+				-RTSCOPE__EBADF :
+				rtscope__call_again(__NR_fallocate, file.number, 1, (long)at,
+						    (long)(bytes - at < piece ? bytes - at : piece), 0, 0);
+	/* Last: a collector looks at no file before it has a size, and then there are no holes. */
+	if (!error && directory.number == RTSCOPE__AT_FDCWD)
+		error = rtscope__call_again(__NR_truncate, (long)name, (long)bytes, 0, 0, 0, 0);
+	else if (!error)
+		error = rtscope__is_ours(file) ?
+				rtscope__call_again(__NR_ftruncate, file.number, (long)bytes, 0, 0, 0, 0) :
+				-RTSCOPE__EBADF;
 	return error;
 }
 
-static inline int rtscope__fits_limit(uint64_t bytes)
+/* Maps a file, at `place` if that is not NULL, with its pages there. -EBADF: another file has its number. */
+static RTSCOPE__NOT_INLINE long rtscope__map_file(struct rtscope__file file, void *place, uint64_t bytes)
+{
+	long memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
+					  RTSCOPE__MAP_SHARED | (place ? RTSCOPE__MAP_FIXED : 0), file.number, 0);
+
+	if (rtscope__is_error(memory))
+		return rtscope__is_ours(file) ? memory : -RTSCOPE__EBADF;
+	if (!rtscope__is_ours(file)) {
+		if (place)
+			rtscope__map_over(place, bytes);
+		else
+			rtscope__unmap((void *)memory, bytes);
+		return -RTSCOPE__EBADF;
+	}
+	/* 23: MADV_POPULATE_WRITE, since Linux 5.14. Before it each page comes when it is touched: here, and not in an event. */
+	if (rtscope__call_again(__NR_madvise, memory, (long)bytes, 23, 0, 0, 0)) {
+		for (uint64_t at = 0; at < bytes; at += 4096)
+			/* ORDER: relaxed; it changes nothing. */
+			__atomic_fetch_or((unsigned char *)memory + at, 0, __ATOMIC_RELAXED);
+	}
+	return memory;
+}
+
+static RTSCOPE__NOT_INLINE int rtscope__fits_limit(uint64_t bytes)
 {
 	uint64_t limit[2];
 
 	/* A file beyond this limit would be a signal. */
 	return rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_FSIZE, 0, (long)limit, 0, 0) || limit[0] >= bytes;
+}
+
+/*
+ * After mlockall(MCL_FUTURE) each mapping counts as locked memory, of which the program has a limit: then its own malloc() would fail. So where there is one,
+ * this one is not locked; RTSCOPE_LOCK asks for that.
+ */
+static RTSCOPE__NOT_INLINE void rtscope__leave_locked(void *memory, uint64_t bytes)
+{
+	uint64_t limit[2];
+
+	/* 1 << 14: CAP_IPC_LOCK, to which no limit applies. */
+	if (!rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_MEMLOCK, 0, (long)limit, 0, 0) && limit[0] != ~0ULL &&
+	    !rtscope__may(1u << 14))
+		rtscope__call(__NR_munlock, (long)memory, (long)bytes, 0, 0, 0, 0);
 }
 
 /*
@@ -230,11 +292,11 @@ static inline void rtscope__end_opening(const struct rtscope__shared *shared, st
 }
 
 /* Opens what a fork's child is not to have, behind the standard streams. For rtscope__close_noted(). */
-static RTSCOPE__NOT_INLINE int rtscope__open_noted(const struct rtscope__shared *shared, int directory,
-						   const char *path, int flags)
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_noted(const struct rtscope__shared *shared, int directory,
+								    const char *path, int flags)
 {
 	struct rtscope__opened *opened = NULL;
-	int file;
+	struct rtscope__file file;
 
 	for (int i = 0; i < RTSCOPE__OPENED && !opened; i++) {
 		uint32_t free = 0;
@@ -248,21 +310,21 @@ static RTSCOPE__NOT_INLINE int rtscope__open_noted(const struct rtscope__shared 
 		/* ORDER: seq_cst; as above. */
 		__atomic_fetch_add(&rtscope__forking.unnoted, 1, __ATOMIC_SEQ_CST);
 	file = rtscope__open_behind_streams(directory, path, flags, 0600);
-	if (file < 0)
+	if (file.number < 0)
 		rtscope__end_opening(shared, opened);
 	else if (opened)
 		/* ORDER: seq_cst; before it is used, and before forks are asked for. */
-		__atomic_store_n(&opened->file, (uint32_t)file + RTSCOPE__OPENING + 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&opened->file, (uint32_t)file.number + RTSCOPE__OPENING + 1, __ATOMIC_SEQ_CST);
 	return file;
 }
 
-static RTSCOPE__NOT_INLINE void rtscope__close_noted(const struct rtscope__shared *shared, int file)
+static RTSCOPE__NOT_INLINE void rtscope__close_noted(const struct rtscope__shared *shared, struct rtscope__file file)
 {
 	struct rtscope__opened *opened = NULL;
 
-	/* While it is open no other has its number. */
+	/* While it is open no other has its number. Two have it where the program has closed one: then either place may be freed, as both are at the end. */
 	for (int i = 0; i < RTSCOPE__OPENED && !opened; i++) {
-		if (RTSCOPE__LOAD(rtscope__forking.opened[i].file) == (uint32_t)file + RTSCOPE__OPENING + 1 &&
+		if (RTSCOPE__LOAD(rtscope__forking.opened[i].file) == (uint32_t)file.number + RTSCOPE__OPENING + 1 &&
 		    !RTSCOPE__LOAD(rtscope__forking.opened[i].closed))
 			opened = &rtscope__forking.opened[i];
 	}
@@ -290,55 +352,94 @@ static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *m
  */
 #define RTSCOPE__BEHIND 8192
 
+/* Locks a new file, and gives it its size with memory behind every byte. 0, or an error, a small negative number. A ring leaves room for others. */
+static RTSCOPE__NOT_INLINE long rtscope__furnish(struct rtscope__file file, struct rtscope__file directory,
+						 const char *name, uint64_t bytes, int is_ring)
+{
+	long error = -RTSCOPE__EAGAIN;
+
+	/* The program's mask may have left its user nothing. */
+	rtscope__call_again(__NR_fchmodat, directory.number, (long)name, 0600, 0, 0, 0);
+	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
+	for (int tries = 0; tries < 100 && error == -RTSCOPE__EAGAIN; tries++) {
+		error = rtscope__is_ours(file) ? rtscope__lock_file(file.number) : -RTSCOPE__EBADF;
+		if (error == -RTSCOPE__EAGAIN)
+			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+	}
+	if (!error && is_ring && !rtscope__leaves_room(file.number, bytes))
+		error = -RTSCOPE__ENOSPC;
+	if (!error)
+		error = rtscope__allocate(file, directory, name, bytes);
+	/* Others may have taken what was left meanwhile, for the same reason. */
+	if (!error && is_ring && !rtscope__leaves_room(file.number, 0))
+		error = -RTSCOPE__ENOSPC;
+	return error;
+}
+
+/* Maps a new file at `place`, or, as a ring, anywhere. An error is a small negative number. */
+static RTSCOPE__NOT_INLINE long rtscope__map_new(struct rtscope__file file, uint64_t bytes, void *place,
+						 struct rtscope__remains *made)
+{
+	const uint64_t with_behind = bytes + (place ? 0 : RTSCOPE__BEHIND);
+	long memory =
+		rtscope__map(with_behind, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+	void *around = (void *)memory;
+
+	if (rtscope__is_error(memory))
+		return memory;
+	rtscope__note_mapping(made, around, with_behind);
+	memory = rtscope__map_file(file, around, bytes);
+	if (!rtscope__is_error(memory))
+		rtscope__leave_locked(around, with_behind);
+	if (place || rtscope__is_error(memory))
+		rtscope__note_mapping(made, NULL, 1);
+	/* What is in its place may be in use: it is exchanged at once. 3: MREMAP_MAYMOVE | MREMAP_FIXED */
+	if (!rtscope__is_error(memory) && place)
+		memory = rtscope__call_again(__NR_mremap, (long)around, (long)bytes, (long)bytes, 3, (long)place, 0);
+	if (rtscope__is_error(memory))
+		rtscope__unmap(around, with_behind);
+	return memory;
+}
+
+/* The same as rtscope__new_file(), or -EBADF: the program has closed the descriptor meanwhile. */
+static RTSCOPE__NOT_INLINE long rtscope__try_new_file(const struct rtscope__shared *shared,
+						      struct rtscope__file directory, const char *name, uint64_t bytes,
+						      void *place, struct rtscope__remains *made)
+{
+	struct rtscope__file file = rtscope__open_noted(shared, directory.number, name,
+							RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL);
+	long memory = file.number;
+
+	if (file.number >= 0)
+		memory = rtscope__furnish(file, directory, name, bytes, !place);
+	if (!memory)
+		memory = rtscope__map_new(file, bytes, place, made);
+	if (rtscope__is_error(memory) && (file.number >= 0 || file.number == -RTSCOPE__EBADF)) {
+		rtscope__unlink_in(directory.number, name);
+		memory = file.number < 0 || rtscope__is_ours(file) ? memory : -RTSCOPE__EBADF;
+	}
+	if (file.number >= 0)
+		rtscope__close_noted(shared, file);
+	return memory;
+}
+
 /*
  * A new file in the directory that was entered, or an error in its place: locked for as long as it is mapped, with memory behind every
  * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere: that is noted in `made` before, if it is not NULL.
  * An error is a small negative number.
  */
-static inline long rtscope__new_file(const struct rtscope__shared *shared, int directory, const char *name,
-				     uint64_t bytes, void *place, struct rtscope__remains *made)
+static inline long rtscope__new_file(const struct rtscope__shared *shared, struct rtscope__file directory,
+				     const char *name, uint64_t bytes, void *place, struct rtscope__remains *made)
 {
-	long memory = -RTSCOPE__EAGAIN;
-	void *around = NULL;
-	int file;
+	long memory = -RTSCOPE__EBADF;
 
 	if (!rtscope__fits_limit(bytes))
 		return -RTSCOPE__EFBIG;
 	if (!rtscope__has_entered(directory))
-		return directory;
-	file = rtscope__open_noted(shared, directory, name, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL);
-	if (file < 0)
-		return file;
-	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
-	for (int tries = 0; tries < 100 && memory == -RTSCOPE__EAGAIN; tries++) {
-		memory = rtscope__lock_file(file);
-		if (memory == -RTSCOPE__EAGAIN)
-			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
-	}
-	if (!memory && !place && !rtscope__leaves_room(file, bytes))
-		memory = -RTSCOPE__ENOSPC;
-	if (!memory)
-		memory = rtscope__allocate(file, bytes);
-	/* Others may have taken what was left meanwhile, for the same reason. */
-	if (!memory && !place && !rtscope__leaves_room(file, 0))
-		memory = -RTSCOPE__ENOSPC;
-	if (!memory && !place) {
-		memory = rtscope__map(bytes + RTSCOPE__BEHIND,
-				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
-		place = rtscope__is_error(memory) ? NULL : (void *)memory;
-		around = place;
-		rtscope__note_mapping(made, around, bytes + RTSCOPE__BEHIND);
-	}
-	if (!rtscope__is_error(memory))
-		memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
-					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE | RTSCOPE__MAP_FIXED, file, 0);
-	if (rtscope__is_error(memory) && around) {
-		rtscope__note_mapping(made, NULL, 1);
-		rtscope__unmap(around, bytes + RTSCOPE__BEHIND);
-	}
-	if (rtscope__is_error(memory))
-		rtscope__unlink_in(directory, name);
-	rtscope__close_noted(shared, file);
+		return directory.number;
+	/* The program has closed what it does not know, which it does not do all the time. */
+	for (int tries = 0; tries < 8 && memory == -RTSCOPE__EBADF; tries++)
+		memory = rtscope__try_new_file(shared, directory, name, bytes, place, made);
 	return memory;
 }
 
@@ -380,13 +481,14 @@ static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
 	uint32_t user = rtscope__user();
 	uint64_t numbers[3] = { 0, 0, 0 };
 	long bytes = 0;
-	int file, field = 0, in_number = 0;
+	int field = 0, in_number = 0;
+	struct rtscope__file file;
 
 	if (rtscope__status(RTSCOPE__AT_FDCWD, "/dev/shm", &room->status) || room->status.stx_uid != RTSCOPE__NOBODY)
 		return user;
 	file = rtscope__open("/proc/self/uid_map", RTSCOPE__O_RDONLY, 0);
-	if (file >= 0) {
-		bytes = rtscope__call_again(__NR_read, file, (long)room->session, 4096, 0, 0, 0);
+	if (file.number >= 0) {
+		bytes = rtscope__read(file, room->session, 4096);
 		rtscope__close(file);
 	}
 	/* Lines of the first number here, the first outside, and how many (user_namespaces(7)). */
@@ -424,9 +526,17 @@ static inline int rtscope__make_directory(struct rtscope__shared *shared)
 	/* One that has no number yet is the child of one that had: its directory is still that. */
 	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
 		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
-	error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
-	if (!error || error == RTSCOPE__EEXIST)
-		error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	/*
+	 * Made only where it is not there: for that the kernel waits until nobody reads or changes /dev/shm, and any user can take as long as he likes
+	 * to read it (into a page that a FUSE server of his gives).
+	 */
+	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	if (error == RTSCOPE__ENOENT) {
+		error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0,
+						  0);
+		if (!error || error == RTSCOPE__EEXIST)
+			error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	}
 	/* Made with a mask of the program's that leaves its user nothing. (It may have been exchanged for a link since.) */
 	if (!error && !rtscope__overrides() && (status->stx_mode & 0170700) < 0040700 &&
 	    (status->stx_mode & 0170000) == 0040000 && status->stx_uid == rtscope__user())
@@ -437,12 +547,6 @@ static inline int rtscope__make_directory(struct rtscope__shared *shared)
 		error = RTSCOPE__EPERM;
 	rtscope__put(error ? shared->directory : end, error ? RTSCOPE__NOWHERE : "");
 	return error;
-}
-
-/* What tells a file from others, also of other file systems: the numbers of two can be the same. */
-static inline uint64_t rtscope__identity(const struct statx *status)
-{
-	return status->stx_ino ^ (uint64_t)status->stx_dev_minor << 40 ^ (uint64_t)status->stx_dev_major << 60;
 }
 
 /*
@@ -483,25 +587,29 @@ static RTSCOPE__NOT_INLINE int rtscope__is_place_taken(void)
 static inline void rtscope__map_look(struct rtscope__shared *shared)
 {
 	struct statx *status = &shared->room->status;
+	struct rtscope__file directory, file;
 	struct rtu_look *look;
 	long memory = -RTSCOPE__EINVAL;
-	int file, directory;
 
 	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) ||
 	    !rtscope__fits_limit(RTU_LOOK_BYTES))
 		return;
 	rtscope__put_name(shared, shared->room->path, "look");
 	file = directory = rtscope__enter_directory(shared);
-	if (rtscope__has_entered(directory))
-		file = rtscope__open_behind_streams(directory, rtscope__name_in(shared, directory, shared->room->path),
+	if (rtscope__has_entered(directory)) {
+		const char *name = rtscope__name_in(shared, directory, shared->room->path);
+
+		file = rtscope__open_behind_streams(directory.number, name,
 						    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+		if (file.number >= 0 && !rtscope__status(directory.number, name, status) &&
+		    (status->stx_mode & 0170000) == 0100000 && status->stx_uid == rtscope__user() &&
+		    rtscope__identity(status) == file.identity &&
+		    !rtscope__allocate(file, directory, name, RTU_LOOK_BYTES))
+			memory = rtscope__map_file(file, NULL, RTU_LOOK_BYTES);
+	}
 	rtscope__leave_directory(directory);
-	if (file < 0)
+	if (file.number < 0)
 		return;
-	if (!rtscope__status(file, "", status) && (status->stx_mode & 0170000) == 0100000 &&
-	    status->stx_uid == rtscope__user() && !rtscope__allocate(file, RTU_LOOK_BYTES))
-		memory = rtscope__call_again(__NR_mmap, 0, RTU_LOOK_BYTES, RTSCOPE__PROT_RW,
-					     RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, file, 0);
 	rtscope__close(file);
 	if (rtscope__is_error(memory))
 		return;

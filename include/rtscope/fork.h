@@ -251,7 +251,7 @@ static RTSCOPE__NOT_INLINE int rtscope__close_opened(struct rtscope__shared *sha
 			continue;
 		rtscope__put_number(rtscope__put(room->names, "/proc/self/fd/"), (uint64_t)file, 10);
 		if (rtscope__is_device(room) || rtscope__is_half_made(shared, RTSCOPE__AT_FDCWD, room->names, own))
-			rtscope__close(file);
+			rtscope__close_number(file);
 	}
 	rtscope__forking.unnoted = 0;
 	return is_overtaken && others;
@@ -267,13 +267,13 @@ static RTSCOPE__NOT_INLINE void rtscope__close_half_made(struct rtscope__shared 
 	struct rtscope__room *room = shared->room;
 	char *own = room->session;
 	long bytes;
-	int directory = rtscope__open("/proc/self/fd", RTSCOPE__O_RDONLY | RTSCOPE__O_DIRECTORY, 0);
+	struct rtscope__file directory = rtscope__open("/proc/self/fd", RTSCOPE__O_RDONLY | RTSCOPE__O_DIRECTORY, 0);
 
-	if (directory < 0)
+	if (directory.number < 0)
 		return;
 	rtscope__path(shared, own, 'p', 0, 0, 0);
-	while ((bytes = rtscope__call_again(__NR_getdents64, directory, (long)room->names, sizeof(room->names), 0, 0,
-					    0)) > 0) {
+	while ((bytes = rtscope__call_again(__NR_getdents64, directory.number, (long)room->names, sizeof(room->names),
+					    0, 0, 0)) > 0) {
 		for (long at = 0; at < bytes;) {
 			const struct rtscope__name *entry =
 				(const struct rtscope__name *)(const void *)(room->names + at);
@@ -283,8 +283,8 @@ static RTSCOPE__NOT_INLINE void rtscope__close_half_made(struct rtscope__shared 
 			for (const char *digit = entry->name; *digit >= '0' && *digit <= '9'; digit++)
 				file = file * 10 + (*digit - '0');
 			if (entry->name[0] >= '0' && entry->name[0] <= '9' &&
-			    rtscope__is_half_made(shared, directory, entry->name, own))
-				rtscope__close(file);
+			    rtscope__is_half_made(shared, directory.number, entry->name, own))
+				rtscope__close_number(file);
 		}
 	}
 	rtscope__close(directory);

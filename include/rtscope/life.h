@@ -186,15 +186,15 @@ static inline uint32_t rtscope__filters(struct rtscope__shared *shared)
 	const char *label = "Seccomp_filters:";
 	char *text = shared->room->names;
 	uint32_t count = 0;
+	struct rtscope__file file;
 	long bytes;
-	int file;
 
 	if (!shared->seccomp)
 		return 0;
 	file = rtscope__open("/proc/self/status", RTSCOPE__O_RDONLY, 0);
-	if (file < 0)
+	if (file.number < 0)
 		return 0;
-	bytes = rtscope__call_again(__NR_read, file, (long)text, sizeof(shared->room->names) - 1, 0, 0, 0);
+	bytes = rtscope__read(file, text, sizeof(shared->room->names) - 1);
 	rtscope__close(file);
 	text[bytes > 0 ? bytes : 0] = 0;
 	while (*text && strncmp(text, label, strlen(label)) != 0)
@@ -248,7 +248,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
 		__atomic_fetch_add(&shared->provider->objects_refused, 1, __ATOMIC_RELAXED);
 		RTSCOPE__STORE(shared->provider->object_errno, (uint32_t)RTSCOPE__EPERM);
 	} else if (shared->provider && shared->state == RTSCOPE__SHOWN) {
-		int directory = rtscope__enter_directory(shared);
+		struct rtscope__file directory = rtscope__enter_directory(shared);
 
 		result = has_ids ? rtscope__show_object(shared, object, directory) : -RTSCOPE__E2BIG;
 		rtscope__leave_directory(directory);

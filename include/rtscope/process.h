@@ -254,16 +254,16 @@ static inline int64_t rtscope__offset_ns(const char *text, const char *clock)
 static inline void rtscope__describe_process(struct rtscope__shared *shared, struct rtu_provider *provider)
 {
 	struct rtscope__room *room = shared->room;
-	int file;
+	struct rtscope__file file;
 	long bytes = 0;
 
 	provider->allows_blocking = shared->allows_blocking;
 	provider->pid_namespace = rtscope__namespace(shared, "/proc/self/ns/pid");
 	provider->time_namespace = rtscope__namespace(shared, "/proc/self/ns/time");
 	file = rtscope__open("/proc/self/timens_offsets", RTSCOPE__O_RDONLY, 0);
-	if (file < 0)
+	if (file.number < 0)
 		return;
-	bytes = rtscope__call_again(__NR_read, file, (long)room->names, sizeof(room->names) - 1, 0, 0, 0);
+	bytes = rtscope__read(file, room->names, sizeof(room->names) - 1);
 	rtscope__close(file);
 	room->names[bytes > 0 ? bytes : 0] = 0;
 	provider->monotonic_offset_ns = rtscope__offset_ns(room->names, "monotonic");
@@ -357,9 +357,11 @@ static inline void rtscope__carry(struct rtu_provider *provider, const uint64_t 
  * Makes the file of an object in the directory that was entered, and enables what is wanted at once: how many events. Negative: an error.
  * Needs `busy`, and an object with memory.
  */
-static inline long rtscope__show_object(struct rtscope__shared *shared, struct rtscope__object *object, int directory)
+static inline long rtscope__show_object(struct rtscope__shared *shared, struct rtscope__object *object,
+					struct rtscope__file directory)
 {
 	struct rtu_provider *provider = object->provider;
+	struct rtscope__remains *made;
 	const struct rtu_session *session;
 	uint64_t lost[RTU_LOST_ALL_CAUSES];
 	uint32_t count = 0;
@@ -373,8 +375,10 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 		lost[cause] = cause < RTU_LOST_CAUSES ? RTSCOPE__LOAD(provider->lost[cause]) :
 							RTSCOPE__LOAD(provider->more_lost[cause - RTU_LOST_CAUSES]);
 	rtscope__path(shared, shared->room->path, 'p', object->number, 0, 0);
+	made = rtscope__begin_mapping();
 	memory = rtscope__new_file(shared, directory, rtscope__name_in(shared, directory, shared->room->path),
-				   object->bytes, provider, NULL);
+				   object->bytes, provider, made);
+	rtscope__end_mapping(made);
 	if (rtscope__is_error(memory))
 		return memory;
 	object->has_file = 1;
@@ -411,7 +415,7 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 {
 	char *path = shared->room->path;
-	int directory;
+	struct rtscope__file directory;
 
 	rtscope__put_name(shared, path, "session");
 	if (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0) &&
@@ -425,8 +429,8 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	/* 0100000: a regular file. */
 	directory = rtscope__enter_directory(shared);
 	if (rtscope__has_entered(directory))
-		rtscope__call_again(__NR_mknodat, directory, (long)rtscope__name_in(shared, directory, path), 0100600,
-				    0, 0, 0);
+		rtscope__call_again(__NR_mknodat, directory.number, (long)rtscope__name_in(shared, directory, path),
+				    0100600, 0, 0, 0);
 	rtscope__leave_directory(directory);
 }
 
@@ -455,7 +459,7 @@ static inline long rtscope__show(struct rtscope__shared *shared)
 {
 	uint64_t enabled = 0;
 	long error;
-	int directory;
+	struct rtscope__file directory;
 
 	if (!shared->is_refused)
 		shared->birth_ns = rtscope__monotonic(RTSCOPE__CLOCK_BOOTTIME);

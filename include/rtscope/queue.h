@@ -476,7 +476,7 @@ static inline int rtscope_queue_create(struct rtscope_queue *queue, uint64_t cap
 				      RTSCOPE_QUEUE__SEAL_SHRINK | RTSCOPE_QUEUE__SEAL_GROW, 0, 0, 0);
 	memory = error ? error : rtscope__map(bytes, RTSCOPE__MAP_SHARED | RTSCOPE__MAP_POPULATE, (int)fd);
 	if (rtscope__is_error(memory)) {
-		rtscope__close((int)fd);
+		rtscope__close_number((int)fd);
 		return (int)memory;
 	}
 	rtscope_queue_make((void *)memory, bytes, capacity, element_bytes);

@@ -64,8 +64,8 @@ static inline const uint32_t *rtscope__find_cpu(void)
 	return &rtscope__no_cpu;
 }
 
-static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
-				      struct rtu_ring *ring, uint64_t bytes, uint32_t tid, uint32_t number)
+static RTSCOPE__NOT_INLINE void rtscope__fill_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
+						   struct rtu_ring *ring, uint64_t bytes, uint32_t tid, uint32_t number)
 {
 	uint32_t count = shared->sub_buffers;
 
@@ -89,8 +89,8 @@ static inline void rtscope__fill_ring(struct rtscope__shared *shared, struct rts
 }
 
 /* Notes a new ring. False: there are too many. */
-static inline int rtscope__keep(struct rtscope__shared *shared, struct rtscope__thread *thread, struct rtu_ring *ring,
-				uint32_t tid)
+static RTSCOPE__NOT_INLINE int rtscope__keep(struct rtscope__shared *shared, struct rtscope__thread *thread,
+					     struct rtu_ring *ring, uint32_t tid)
 {
 	for (uint32_t i = 0; i < RTSCOPE__RINGS_MAX; i++) {
 		struct rtscope__place *place = &shared->room->places[i];
@@ -119,7 +119,7 @@ static inline int rtscope__keep(struct rtscope__shared *shared, struct rtscope__
  * Threads without a key end without a word (threads that the program made by a system call do, too). When somebody needs a new ring, some
  * of them are looked for.
  */
-static inline void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
+static RTSCOPE__NOT_INLINE void rtscope__reap(struct rtscope__shared *shared, uint32_t from)
 {
 	uint32_t places = RTSCOPE__LOAD(shared->places);
 
@@ -220,7 +220,8 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	struct rtscope__remains *made = rtscope__begin_mapping();
 	struct rtu_ring *ring;
 	long memory;
-	int directory, is_kept;
+	struct rtscope__file directory;
+	int is_kept;
 
 	rtscope__path(shared, path, 'r', tid, 1, number);
 	rtscope__reap(shared, number);

@@ -123,25 +123,37 @@ static inline int rtscope__is_no_session(int error, int is_roots)
 							  error == -RTSCOPE__ENXIO || error == -RTSCOPE__EAGAIN));
 }
 
-/* The session of one directory, if its collector lives. Needs `busy`. */
-static inline int rtscope__read_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
+/* The same as rtscope__read_session(), or -1: the program has closed the descriptor meanwhile. */
+static inline int rtscope__try_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
 {
 	struct rtu_session *session = (struct rtu_session *)(void *)room->session;
 	long bytes = -1;
-	int file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
+	struct rtscope__file file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
 
-	if (file < 0 && !rtscope__is_no_session(file, is_roots))
-		room->session_errno = -file;
-	if (file < 0)
+	if (file.number < 0 && !rtscope__is_no_session(file.number, is_roots))
+		room->session_errno = -file.number;
+	if (file.number < 0)
 		return 0;
 	/* A regular file, which only its owner may write. */
-	if (!rtscope__status(file, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
-	    room->status.stx_uid == owner && !(room->status.stx_mode & 022) && rtscope__is_locked(file))
-		bytes = rtscope__call_again(__NR_read, file, (long)room->session, RTU_SESSION_BYTES_MAX, 0, 0, 0);
-	rtscope__close(file);
+	if (!rtscope__status(file.number, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
+	    room->status.stx_uid == owner && !(room->status.stx_mode & 022) && rtscope__is_locked(file.number))
+		bytes = rtscope__read(file, room->session, RTU_SESSION_BYTES_MAX);
+	if (!rtscope__is_ours(file))
+		return -1;
+	rtscope__close_number(file.number);
 	return bytes > (long)sizeof(*session) && session->magic == RTU_SESSION_MAGIC &&
 	       session->abi_version == RTU_SESSION_VERSION && session->bytes == (uint64_t)bytes - sizeof(*session) &&
 	       !room->session[bytes - 1];
+}
+
+/* The session of one directory, if its collector lives. Needs `busy`. */
+static inline int rtscope__read_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
+{
+	int result = -1;
+
+	for (int tries = 0; tries < 8 && result < 0; tries++)
+		result = rtscope__try_session(room, path, owner, is_roots);
+	return result > 0;
 }
 
 /* The session of this user, else that of root; NULL: there is none. Needs `busy`. */
@@ -158,7 +170,8 @@ static inline const struct rtu_session *rtscope__find_session(struct rtscope__sh
 }
 
 /* Opens a file of this user's directory, for reading. Its path is not to be on the stack of whoever looks into it. */
-static RTSCOPE__NOT_INLINE int rtscope__open_own(const struct rtscope__shared *shared, const char *name)
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_own(const struct rtscope__shared *shared,
+								  const char *name)
 {
 	char path[RTSCOPE__OWN_PATH_BYTES];
 
@@ -170,22 +183,21 @@ static RTSCOPE__NOT_INLINE int rtscope__open_own(const struct rtscope__shared *s
  * Whether this file is the session `id`, and its collector lives: 1; 0: not; -1: it cannot be told, as there is no such file. Closes it. An
  * error in the place of a file is that of opening it.
  */
-static RTSCOPE__NOT_INLINE int rtscope__is_session(int file, uint64_t id, int is_roots)
+static RTSCOPE__NOT_INLINE int rtscope__is_session(struct rtscope__file file, uint64_t id, int is_roots)
 {
-	/* One after the other: on small stacks. */
-	union {
-		struct statx status;
-		struct rtu_session session;
-	} seen;
+	struct rtscope__owner owner = { 0, ~0u };
+	struct rtu_session seen;
 	int is = 0;
 
-	if (file < 0)
-		return rtscope__is_no_session(file, is_roots) ? -1 : 1;
+	if (file.number < 0)
+		return rtscope__is_no_session(file.number, is_roots) ? -1 : 1;
 	/* The directory of the other one is its user's. */
-	if ((!is_roots || (!rtscope__status(file, "", &seen.status) && !seen.status.stx_uid)) &&
-	    rtscope__call_again(__NR_read, file, (long)&seen.session, sizeof(seen.session), 0, 0, 0) ==
-		    (long)sizeof(seen.session))
-		is = seen.session.session == id && rtscope__is_locked(file);
+	if ((!is_roots || (rtscope__identity_of(file.number, "", &owner) == file.identity && !owner.user)) &&
+	    rtscope__read(file, &seen, sizeof(seen)) == (long)sizeof(seen))
+		is = seen.session == id && rtscope__is_locked(file.number);
+	/* Another file of the program's had the number meanwhile: it cannot be told. */
+	if (!is && !rtscope__is_ours(file))
+		return 1;
 	rtscope__close(file);
 	return is;
 }

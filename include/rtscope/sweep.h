@@ -23,16 +23,18 @@ extern "C" {
 #define RTSCOPE__SWEPT 256
 
 /* Calls `visit` for each name of a program's file; returns how many. Needs `busy`. */
-static inline uint64_t rtscope__visit_names(struct rtscope__shared *shared, int directory,
+static inline uint64_t rtscope__visit_names(struct rtscope__shared *shared, struct rtscope__file directory,
 					    void (*visit)(struct rtscope__shared *, const char *, uint64_t))
 {
 	struct rtscope__room *room = shared->room;
 	uint64_t count = 0;
 	long bytes;
 
-	rtscope__call(__NR_lseek, directory, 0, 0, 0, 0, 0);
-	while ((bytes = rtscope__call_again(__NR_getdents64, directory, (long)room->names, sizeof(room->names), 0, 0,
-					    0)) > 0) {
+	if (rtscope__is_ours(directory))
+		rtscope__call(__NR_lseek, directory.number, 0, 0, 0, 0, 0);
+	while (rtscope__is_ours(directory) &&
+	       (bytes = rtscope__call_again(__NR_getdents64, directory.number, (long)room->names, sizeof(room->names),
+					    0, 0, 0)) > 0) {
 		for (long at = 0; at < bytes;) {
 			const struct rtscope__name *name =
 				(const struct rtscope__name *)(const void *)(room->names + at);
@@ -106,17 +108,17 @@ static inline int rtscope__can_go(struct rtscope__shared *shared, const char *na
 static inline void rtscope__sweep_name(struct rtscope__shared *shared, const char *name, uint64_t number)
 {
 	struct rtscope__room *room = shared->room;
+	struct rtscope__file file;
 	long bytes;
-	int file;
 
 	if (number % room->sweep.stride != room->sweep.first || (name[0] == 'r') != (room->sweep.rings != 0))
 		return;
 	file = rtscope__open_in(room->sweep.directory, name, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
-	if (file < 0)
+	if (file.number < 0)
 		return;
-	if (!rtscope__status(file, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
-	    !rtscope__lock_file(file)) {
-		bytes = rtscope__call_again(__NR_read, file, (long)room->session, RTU_PROVIDER_BYTES_1, 0, 0, 0);
+	if (!rtscope__status(file.number, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
+	    rtscope__identity(&room->status) == file.identity && !rtscope__lock_file(file.number)) {
+		bytes = rtscope__read(file, room->session, RTU_PROVIDER_BYTES_1);
 		/* An empty file of this kind is for a collector that lives, and none does. */
 		if (name[0] == 'x' || rtscope__can_go(shared, name, room->session, bytes))
 			rtscope__unlink_in(room->sweep.directory, name);
@@ -128,13 +130,13 @@ static inline void rtscope__sweep_name(struct rtscope__shared *shared, const cha
 static inline void rtscope__sweep(struct rtscope__shared *shared)
 {
 	struct rtscope__room *room = shared->room;
+	struct rtscope__file directory;
 	uint64_t names;
-	int directory;
 
 	directory = rtscope__open_directory(shared, RTSCOPE__O_RDONLY);
-	if (directory < 0)
+	if (directory.number < 0)
 		return;
-	room->sweep.directory = directory;
+	room->sweep.directory = directory.number;
 	names = rtscope__visit_names(shared, directory, NULL);
 	room->sweep.stride = names / RTSCOPE__SWEPT + 1;
 	room->sweep.first = (shared->birth_ns >> 10) % room->sweep.stride;

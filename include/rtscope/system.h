@@ -90,6 +90,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__AT_SYSINFO_EHDR 33
 
 #define RTSCOPE__RLIMIT_FSIZE 1
+#define RTSCOPE__RLIMIT_MEMLOCK 8
 #define RTSCOPE__PR_GET_NAME 16
 #define RTSCOPE__PR_GET_SECCOMP 21
 #define RTSCOPE__PR_GET_TSC 25
@@ -103,6 +104,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__EINTR 4
 #define RTSCOPE__ENXIO 6
 #define RTSCOPE__E2BIG 7
+#define RTSCOPE__EBADF 9
 #define RTSCOPE__EAGAIN 11
 #define RTSCOPE__ENOMEM 12
 #define RTSCOPE__EACCES 13
@@ -116,13 +118,20 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__ENOSPC 28
 #define RTSCOPE__ENOTSUP 95
 
+static inline int rtscope__is_error(long result)
+{
+	return (unsigned long)result > (unsigned long)-4096L;
+}
+
 /* For a sanitizer: what a system call has mapped or written. */
 static inline void rtscope__note(long number, long b, long c, long d, long result)
 {
 	(void)c;
-	if (number == __NR_mmap && (unsigned long)result <= (unsigned long)-4096L)
+	if (number == __NR_mmap && !rtscope__is_error(result))
 		RTSCOPE__FRESH(result, b);
-	else if (number == __NR_read && result > 0)
+	else if (number == __NR_mremap && !rtscope__is_error(result))
+		RTSCOPE__FRESH(result, c);
+	else if (number == __NR_pread64 && result > 0)
 		RTSCOPE__FRESH(b, result);
 	else if (number == __NR_prlimit64 && !result && d)
 		RTSCOPE__FRESH(d, 16);
@@ -170,37 +179,144 @@ static inline long rtscope__call_again(long number, long a, long b, long c, long
 	return result;
 }
 
-static inline int rtscope__open_in(int directory, const char *path, int flags, int mode)
+/* ---- open files ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * A program may close descriptors that it does not know (closefrom(3)) at any moment, and the next file that it opens itself has the number then. So by the number
+ * of a file nothing is done that changes what it is, or whether it is still ours is asked before: what it says is read without moving its position, it gets
+ * its size by its path, and its pages may be reserved, which others' files keep as they are. A mapping is one of ours if the number is still that of our file
+ * behind it: nobody else opens that one. Between asking and closing a tenth of a microsecond is left.
+ */
+struct rtscope__file {
+	int number;	   /* an error, in its place, is a small negative number */
+	uint64_t identity; /* 0: the kernel does not tell */
+};
+
+/* Of a path that is not a link, or, with path "", of an open file. */
+static inline int rtscope__status(int file, const char *path, struct statx *status)
 {
-	return (int)rtscope__call_again(__NR_openat, directory, (long)path,
-					flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+	/* 0x1000: AT_EMPTY_PATH */
+	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
+
+	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
 }
 
-static inline int rtscope__open(const char *path, int flags, int mode)
+/* What tells a file from others, also of other file systems: the numbers of two can be the same. */
+static inline uint64_t rtscope__identity_of_numbers(uint64_t inode, uint32_t major, uint32_t minor)
+{
+	return inode ^ (uint64_t)minor << 40 ^ (uint64_t)major << 60;
+}
+
+static inline uint64_t rtscope__identity(const struct statx *status)
+{
+	return rtscope__identity_of_numbers(status->stx_ino, status->stx_dev_major, status->stx_dev_minor);
+}
+
+/*
+ * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell; -1: there is no such file. `owner`, if not NULL: what
+ * it is and whose. Not inlined, and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
+ */
+struct rtscope__owner {
+	uint32_t mode, user;
+};
+static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *path, struct rtscope__owner *owner)
+{
+	uint64_t status[18];
+	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
+	long error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
+
+	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM)
+		return 0;
+	if (error)
+		return ~(uint64_t)0;
+	RTSCOPE__FRESH(status, sizeof(status));
+#if defined(__x86_64__)
+	if (owner) {
+		owner->mode = (uint32_t)status[3];
+		owner->user = (uint32_t)(status[3] >> 32);
+	}
+#else
+	if (owner) {
+		owner->mode = (uint32_t)status[2];
+		owner->user = (uint32_t)status[3];
+	}
+#endif
+	/* st_ino, and st_dev as the kernel's new_encode_dev() makes it. */
+	return rtscope__identity_of_numbers(status[1], (uint32_t)(status[0] >> 8) & 0xfff,
+					    (uint32_t)((status[0] & 0xff) | (status[0] >> 12 & 0xfff00)));
+}
+
+/* Whether the number is still that of the file that was opened. */
+static inline int rtscope__is_ours(struct rtscope__file file)
+{
+	return !file.identity || rtscope__identity_of(file.number, "", NULL) == file.identity;
+}
+
+/*
+ * Whether the number is that of the file at this path, which may have been exchanged for another one while it was opened. If it is of neither, it stays open, in
+ * case that it is ours: that takes two exchanges in a microsecond.
+ */
+static inline struct rtscope__file rtscope__open_in(int directory, const char *path, int flags, int mode)
+{
+	struct rtscope__file file = { 0, flags & RTSCOPE__O_EXCL ? 1 : rtscope__identity_of(directory, path, NULL) };
+
+	file.number = (int)rtscope__call_again(__NR_openat, directory, (long)path,
+					       flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+	if (file.number < 0 || rtscope__is_ours(file))
+		return file;
+	file.identity = rtscope__identity_of(directory, path, NULL);
+	if (!rtscope__is_ours(file))
+		file.number = -RTSCOPE__EBADF;
+	return file;
+}
+
+static inline struct rtscope__file rtscope__open(const char *path, int flags, int mode)
 {
 	return rtscope__open_in(RTSCOPE__AT_FDCWD, path, flags, mode);
 }
 
-static inline void rtscope__close(int file)
+static inline void rtscope__close_number(int file)
 {
 	rtscope__call(__NR_close, file, 0, 0, 0, 0, 0);
+}
+
+static inline void rtscope__close(struct rtscope__file file)
+{
+	if (rtscope__is_ours(file))
+		rtscope__close_number(file.number);
+}
+
+/* From its beginning. Of what cannot be read so, such as a pipe of the program's with the same number, nothing is taken. */
+static inline long rtscope__read(struct rtscope__file file, void *to, uint64_t bytes)
+{
+	return rtscope__call_again(__NR_pread64, file.number, (long)to, (long)bytes, 0, 0, 0);
 }
 
 /*
  * Opens a file, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the
  * file. What has their numbers meanwhile cannot be written to.
  */
-static inline int rtscope__open_behind_streams(int directory, const char *path, int flags, int mode)
+static inline struct rtscope__file rtscope__open_behind_streams(int directory, const char *path, int flags, int mode)
 {
-	int low[3], count = 0, file;
+	struct rtscope__file file = { 0, 0 };
+	int low[3], count = 0;
+	uint64_t identity = 0;
 
-	while ((file = rtscope__open("/", RTSCOPE__O_PATH, 0)) >= 0 && file < 3 && count < 3)
-		low[count++] = file;
-	if (file >= 0)
-		rtscope__close(file);
+	for (int stream = 0; stream < 3; stream++) {
+		/* 1: F_GETFD */
+		if (rtscope__call(__NR_fcntl, stream, 1, 0, 0, 0, 0) != -RTSCOPE__EBADF)
+			continue;
+		file = rtscope__open("/", RTSCOPE__O_PATH, 0);
+		if (file.number >= 0)
+			low[count++] = file.number;
+		identity = file.identity;
+	}
 	file = rtscope__open_in(directory, path, flags, mode);
-	while (count)
-		rtscope__close(low[--count]);
+	while (count) {
+		struct rtscope__file one = { low[--count], identity };
+
+		rtscope__close(one);
+	}
 	return file;
 }
 
@@ -235,20 +351,6 @@ static inline long rtscope__map_over(void *memory, uint64_t bytes)
 static inline void rtscope__unmap(void *memory, uint64_t bytes)
 {
 	rtscope__call(__NR_munmap, (long)memory, (long)bytes, 0, 0, 0, 0);
-}
-
-static inline int rtscope__is_error(long result)
-{
-	return (unsigned long)result > (unsigned long)-4096L;
-}
-
-/* Of a path that is not a link, or, with path "", of an open file. */
-static inline int rtscope__status(int file, const char *path, struct statx *status)
-{
-	/* 0x1000: AT_EMPTY_PATH */
-	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
-
-	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
 }
 
 /*

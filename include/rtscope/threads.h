@@ -60,8 +60,8 @@ static inline int rtscope__needs_of_all(struct rtscope__shared *shared)
  * The look page says that there may be a session, or a thread asks for a ring: makes the files of a process that has none. False: nothing
  * can be recorded, or the event `id` is not wanted. `word`: what enables it then.
  */
-static inline int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, uint32_t *word,
-				struct rtscope__answer *answer)
+static RTSCOPE__NOT_INLINE int rtscope__look(struct rtscope__shared *shared, int asked, uint32_t id, uint32_t *word,
+					     struct rtscope__answer *answer)
 {
 	uint32_t look = RTSCOPE__LOAD(*shared->look);
 	const struct rtu_session *session;
@@ -133,15 +133,30 @@ static inline int rtscope__will_be_told(const struct rtscope__shared *shared, st
 	return shared->has_key && !rtscope__key_set(shared->key, thread);
 }
 
+/*
+ * Keeps a new page that has neither a ring nor a channel, and says why, if it goes with its thread: else each thread that ends would leave one. Then the
+ * process notes that it has none.
+ */
+static inline struct rtscope__thread *rtscope__keep_page(struct rtscope__shared *shared, struct rtscope__thread *thread,
+							 int asked)
+{
+	if (rtscope__will_be_told(shared, thread, asked))
+		return thread;
+	rtscope__unmap(thread, sizeof(*thread));
+	RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(shared->provider->session));
+	return &rtscope__none;
+}
+
 /* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
 static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
 							int asked, struct rtscope__answer *answer)
 {
 	struct rtu_provider *provider = shared->provider;
+	int is_new = thread == &rtscope__none;
 
 	if (!rtscope__may_record(shared, asked, answer))
-		return &rtscope__none;
-	if (thread == &rtscope__none)
+		return thread;
+	if (is_new)
 		thread = rtscope__new_page();
 	if (!thread)
 		answer->error = RTSCOPE__ENOMEM;
@@ -163,6 +178,8 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 	/* ORDER: relaxed; as in rtscope__lost(). */
 	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
 	RTSCOPE__STORE(provider->refused_errno, (uint32_t)answer->error);
+	if (thread != &rtscope__none && is_new)
+		thread = rtscope__keep_page(shared, thread, asked);
 	if (thread != &rtscope__none) {
 		/* Not 0, which a fork leaves. */
 		thread->why = RTU_LOST_CAUSES;
@@ -174,17 +191,18 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 }
 
 /* Makes a channel for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
-static inline struct rtscope__thread *rtscope__new_channel(struct rtscope__shared *shared,
-							   struct rtscope__thread *thread, int asked,
-							   struct rtscope__answer *answer)
+static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__new_channel(struct rtscope__shared *shared,
+									struct rtscope__thread *thread, int asked,
+									struct rtscope__answer *answer)
 {
 	struct rtu_provider *provider = shared->provider;
+	int is_new = thread == &rtscope__none;
 
 	if (!rtscope__may_record(shared, 0, answer))
 		return thread;
 	answer->cause = RTU_LOST_NO_CHANNEL;
 	answer->error = RTSCOPE__ENOMEM;
-	if (thread == &rtscope__none)
+	if (is_new)
 		thread = rtscope__new_page();
 	if (!thread)
 		return &rtscope__none;
@@ -204,6 +222,10 @@ static inline struct rtscope__thread *rtscope__new_channel(struct rtscope__share
 		return thread;
 	}
 	RTSCOPE__STORE(provider->channel_errno, (uint16_t)answer->error);
+	if (is_new)
+		thread = rtscope__keep_page(shared, thread, asked);
+	if (thread == &rtscope__none)
+		return thread;
 	/* An event that was jumped out of stays open, perhaps for ever. */
 	if (answer->error != RTSCOPE__EAGAIN || (thread->channel && RTSCOPE__LOAD(thread->channel->depth)))
 		thread->no_channel = RTSCOPE__LOAD(provider->session);

@@ -116,7 +116,7 @@ fn children_of_a_program_that_loads_libraries_do_not_hang_and_inherit_none_of_it
 }
 
 /// The headers, in which a thread that makes or leaves a file takes longer than a fork waits for it, at these places.
-fn slow_headers(to: &Path, places: &[(&str, &str)]) {
+pub fn slow_headers(to: &Path, places: &[(&str, &str)]) {
     let directory = to.join("rtscope");
     fs::create_dir(&directory).expect("ours");
     for file in fs::read_dir(root().join("include/rtscope")).expect("it is there").flatten() {
@@ -132,9 +132,11 @@ fn slow_headers(to: &Path, places: &[(&str, &str)]) {
 }
 
 /// Before its number is noted; while its file is open; while it is mapped and in no list; and while it is left.
-const IS_OPENED: (&str, &str) = ("files.h", "\tif (file < 0)\n\t\trtscope__end_opening(shared, opened);\n");
+const IS_OPENED: (&str, &str) =
+    ("files.h", "\tif (file.number < 0)\n\t\trtscope__end_opening(shared, opened);\n");
 const IS_OPEN: (&str, &str) = ("files.h", "\t/* Somebody who looks for remains may have it");
-const IS_MAPPED: (&str, &str) = ("files.h", "\tif (rtscope__is_error(memory) && around) {\n");
+const IS_MAPPED: (&str, &str) =
+    ("files.h", "\tif (place || rtscope__is_error(memory))\n\t\trtscope__note_mapping(made, NULL, 1);");
 const IS_LEFT: (&str, &str) = ("pages.h", "\tif (!rtscope__confined(shared))\n\t\trtscope__map_over(ring");
 
 #[test]
@@ -307,7 +309,19 @@ fn system_calls_that_a_signal_interrupted_are_tried_again() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &["-static"], "emitter") else { return };
     let log = fixture.path("log").display().to_string();
-    for call in ["fallocate", "openat", "flock", "mkdirat", "statx", "mmap", "fcntl", "read"] {
+    for call in [
+        "fallocate",
+        "openat",
+        "flock",
+        "mkdirat",
+        "statx",
+        "mmap",
+        "fcntl",
+        "pread64",
+        "newfstatat",
+        "truncate",
+        "mremap",
+    ] {
         let inject = format!("inject={call}:error=EINTR:when=1..3");
         let emitter = emitter.to_str().expect("plain");
         let command = ["strace", "-f", "-o", &log, "-e", &inject, emitter, "count", "100", "2"];

@@ -17,6 +17,7 @@ mod hostile;
 mod life;
 pub mod limited;
 mod lto;
+mod own;
 mod ptwrite;
 mod rust;
 mod sanitizers;

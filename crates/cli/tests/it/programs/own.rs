@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a program has of its own stays its own while it is recorded: descriptors, mappings, the memory that it may lock, files (crates/testkit/c/own.c).
+
+use super::fixture::{Fixture, Recorded};
+use super::life::slow_headers;
+use rtscope_testkit::skip;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn own(fixture: &Fixture) -> Option<PathBuf> {
+    fixture.program("own.c", &[], "own")
+}
+
+/// Records a run in the temporary directory.
+fn record(fixture: &Fixture, program: &Path, words: &[&str]) -> Recorded {
+    let command = [&[program.to_str().expect("plain")], words].concat();
+    let mut recorder = fixture.recorder(&["--user-buffer", "1M"]);
+    let output = recorder.current_dir(fixture.dir.path()).arg("--").args(command).output();
+    let output = output.expect("it can be started");
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    Recorded::of(output)
+}
+
+#[track_caller]
+fn assert_nothing_is_wrong(recorded: &Recorded) {
+    assert_eq!(Recorded::printed_in(&recorded.output, "wrong "), 0, "{:?}", recorded.output);
+}
+
+/// Where a thread has a descriptor, and is about to look whether it is still its own: a program closes it there, and another file has its number. Each of
+/// these is made as long as it takes the program to do that; at full speed it may also come between such a look and the close, which nothing can join.
+const PLACES: [(&str, &str); 6] = [
+    ("system.h", "\tif (file.number < 0 || rtscope__is_ours(file))\n"),
+    ("files.h", "\t/* Somebody who looks for remains may have it"),
+    ("files.h", "\tif (!error)\n\t\terror = rtscope__allocate("),
+    ("files.h", "\tmemory = rtscope__map_file("),
+    ("files.h", "\tif (!rtscope__is_ours(file)) {\n"),
+    ("sessions.h", "\t/* The directory of the other one is its user's. */"),
+];
+
+#[test]
+fn descriptors_that_a_program_closes_and_opens_anew_are_its_own() {
+    let fixture = Fixture::new();
+    for (round, place) in PLACES.iter().enumerate() {
+        let headers = tempfile::tempdir().expect("a temporary directory");
+        slow_headers(headers.path(), &[*place]);
+        let include = format!("-I{}", headers.path().display());
+        let Some(own) = fixture.program("own.c", &[&include], &format!("own{round}")) else { return };
+        let recorded = record(&fixture, &own, &["closing", "5"]);
+        assert_nothing_is_wrong(&recorded);
+        assert_eq!(recorded.events() + recorded.lost(), 5 * 8 * 5, "{place:?}: {}", recorded.account);
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+#[test]
+fn threads_that_get_no_buffer_leave_nothing() {
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let recorded = record(&fixture, &own, &["refused", "2000"]);
+    let mappings = Recorded::printed_in(&recorded.output, "mappings ");
+    assert!(mappings < 20, "{mappings} mappings of 2000 threads");
+    assert_eq!((recorded.events(), recorded.lost()), (0, 2010));
+}
+
+#[test]
+fn buffers_take_none_of_the_memory_that_a_program_may_lock() {
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let recorded = record(&fixture, &own, &["locked", "6"]);
+    if Recorded::printed_in(&recorded.output, "wrong ") == 77 {
+        return skip::say("memory cannot be locked here");
+    }
+    assert_nothing_is_wrong(&recorded);
+    assert_eq!((recorded.events(), recorded.lost()), (6, 0));
+}
+
+/// Not root, who reads what its owner may not.
+#[test]
+fn a_programs_mask_for_new_files_is_not_that_of_its_recording() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let place = fixture.path("place");
+    std::fs::create_dir(&place).expect("ours");
+    nix::unistd::chown(&place, Some(4712.into()), Some(4712.into())).expect("root may");
+    let recorder = fixture.recorder(&[]);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=4712", "--regid=4712", "--clear-groups"]).arg(recorder.get_program());
+    let trace = place.join("trace");
+    command
+        .args(recorder.get_args().map(|word| if word == fixture.trace() { trace.as_os_str() } else { word }));
+    let output = command.arg("--").arg(&own).args(["masked", "20"]).output().expect("it can be started");
+    assert!(output.status.success(), "{output:?}");
+    let recorded = Recorded::of(output);
+    assert_nothing_is_wrong(&recorded);
+    assert_eq!((recorded.events(), recorded.lost()), (20, 0), "{}", recorded.account);
+}
+
+/// For that a program would wait until nobody reads `/dev/shm`, which any user can do for as long as he likes.
+#[test]
+fn a_program_whose_users_directory_is_there_makes_none() {
+    if skip::without_tool("strace") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built");
+    let calls = fixture.path("calls");
+    let run = || {
+        let mut command = Command::new("strace");
+        let status = command.args(["-f", "-qq", "-e", "trace=mkdirat,mkdir,statx", "-o"]).arg(&calls);
+        assert!(
+            status.arg(&emitter).args(["count", "1", "1"]).output().expect("it is there").status.success()
+        );
+        std::fs::read_to_string(&calls).expect("strace writes it")
+    };
+    run();
+    let calls = run();
+    assert!(calls.contains("/dev/shm/rtscope-"), "{calls}");
+    assert!(!calls.contains("mkdir"), "{calls}");
+}
