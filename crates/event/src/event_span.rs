@@ -17,6 +17,9 @@ pub struct EventSpan {
     /// Of work: the threads that took it over in between, each as its event says; at most the first 32.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<SpanEvent>,
+    /// The user on whose account it is, while it is watched: what limits him limits no other. `None`: the kernel's.
+    #[serde(skip)]
+    pub account: Option<u32>,
 }
 
 impl EventSpan {

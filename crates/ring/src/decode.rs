@@ -82,7 +82,7 @@ pub fn late_response(raw: &RawLateResponse) -> Option<LateResponse> {
         let records = offset_of!(abi::rts_late, records);
         let from = pair_event(Tid(chain.origin.id), chain.origin.cpu, chain.origin.time_ns, f, records);
         let to = pair_event(tid, cpu, end_ns, f, records + PAIR_BYTES);
-        Box::new(EventSpan { from, to, noticed_after_ns: 0, through: Vec::new() })
+        Box::new(EventSpan { from, to, noticed_after_ns: 0, through: Vec::new(), account: None })
     });
     let result = Some(at!(u64, f, rts_late.result) as i64);
     Some(LateResponse {
@@ -203,7 +203,13 @@ pub fn pending_pair(words: &[u64], now: MonotonicNs) -> Option<LateResponse> {
         comm: at!(comm, f, rts_pair.comm),
         snapshot: None,
         chain: Chain { origin, steps, merged: 0, others: Vec::new(), busy: false },
-        events: Some(Box::new(EventSpan { from, to, noticed_after_ns: 0, through: Vec::new() })),
+        events: Some(Box::new(EventSpan {
+            from,
+            to,
+            noticed_after_ns: 0,
+            through: Vec::new(),
+            account: None,
+        })),
         call: None,
         lock: None,
         block: None,

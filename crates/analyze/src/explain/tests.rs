@@ -637,6 +637,7 @@ fn between(recording: &Recording, (from, from_ns): (u32, u64), (to, to_ns): (u32
             to: event(to, to_ns),
             noticed_after_ns: 5,
             through: Vec::new(),
+            account: None,
         })),
         call: None,
         lock: None,

@@ -17,6 +17,7 @@ use super::measured;
 use super::observable::is_judged_later;
 use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
+use super::rates::{UserRates, account_of};
 use super::stacks::Stacks;
 use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
@@ -86,8 +87,8 @@ pub struct Listener {
     target_has_ended: bool,
     /// What system calls and locks are called.
     names: Describer,
-    /// Snapshots that intervals ask for: not before this.
-    next_pull: MonotonicNs,
+    /// Of snapshots that intervals ask for.
+    pulls: UserRates,
     /// Late intervals without a snapshot of their own.
     suppressed: u64,
     /// Events that the tracker `pair` could not pair, as far as that has been told.
@@ -159,6 +160,7 @@ impl Listener {
             pairs_full: 0,
             pairs_given_up: 0,
             raised,
+            pulls: UserRates::new(plan.interval_ns),
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -168,7 +170,6 @@ impl Listener {
             waits_for_target: false,
             history_told: false,
             target_has_ended: false,
-            next_pull: MonotonicNs(0),
             suppressed: 0,
             timeout,
             // Without it a watch is no worse.
@@ -466,7 +467,7 @@ impl Listener {
         let (all, notes) = programs.late_intervals();
         notes.iter().for_each(|note| self.observer.note(note));
         for mut late in all {
-            late.snapshot = self.pull();
+            late.snapshot = self.pull(account_of(&late));
             self.suppressed += u64::from(late.snapshot.is_none());
             self.take_report(late);
         }
@@ -482,13 +483,14 @@ impl Listener {
         self.plan.in_kernel(instance).map_or(0, |number| self.raised.worst_ns(number))
     }
 
-    fn pull(&mut self) -> Option<u64> {
+    fn pull(&mut self, account: Option<u32>) -> Option<u64> {
         let now = monotonic_now();
-        let number = if now < self.next_pull { None } else { self.recorder.pull(self.plan.post_ns) };
-        if number.is_some() {
-            self.next_pull = now.plus(self.plan.interval_ns);
-        }
-        number
+        let number = match self.pulls.admits(account, now) {
+            true => self.recorder.pull(self.plan.post_ns)?,
+            false => return None,
+        };
+        self.pulls.taken(account, now);
+        Some(number)
     }
 
     /// Of an instance; what no instance has asked for is the first one's.

@@ -22,6 +22,7 @@ mod observable;
 mod pair;
 mod pending;
 mod plan;
+mod rates;
 mod samples;
 pub mod saved;
 mod settings;

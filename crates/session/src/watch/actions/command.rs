@@ -5,6 +5,7 @@
 //! says nothing about now. The record is in a file in memory and not in a pipe, so that a command which reads slowly, or never, keeps
 //! nobody waiting. A command inherits our CPUs, which are apart from those of the targets, and none of our descriptors.
 
+use super::super::rates::UserRates;
 use crate::{Failure, Observer, command};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -88,12 +89,15 @@ pub struct CommandCounts {
     pub suppressed_rate: u64,
 }
 
-#[derive(Debug, Default)]
+/// On whose account a command is run (`rates`).
+type Account = Option<u32>;
+
+#[derive(Debug)]
 struct State {
-    waiting: Vec<String>,
-    /// Those that wait and those that run.
-    places: usize,
-    next: MonotonicNs,
+    waiting: Vec<(Account, String)>,
+    /// Of those that wait and those that run.
+    places: Vec<Account>,
+    rates: UserRates,
     is_ending: bool,
     /// Process groups of commands, and when each has ended, if it has. At most one of them begins in each interval, and four run at once.
     own: Vec<(Pid, Option<MonotonicNs>)>,
@@ -101,6 +105,30 @@ struct State {
 }
 
 impl State {
+    fn new(interval_ns: u64) -> State {
+        State {
+            waiting: Vec::new(),
+            places: Vec::new(),
+            rates: UserRates::new(interval_ns),
+            is_ending: false,
+            own: Vec::new(),
+            counts: CommandCounts::default(),
+        }
+    }
+
+    /// One user may have half of the places: commands may take longer than the interval.
+    fn has_place(&self, account: Account) -> bool {
+        let own = self.places.iter().filter(|one| **one == account).count();
+        self.places.len() < AT_ONCE && (account.is_none() || own < AT_ONCE / 2)
+    }
+
+    fn leave(&mut self, account: Account) {
+        let place = self.places.iter().position(|one| *one == account);
+        if let Some(place) = place {
+            self.places.swap_remove(place);
+        }
+    }
+
     fn is_own(&mut self, pid: Pid, now: MonotonicNs) -> bool {
         self.own.retain(|(_, ended)| ended.is_none_or(|ended| now.since(ended) < MEMORY_NS));
         // Of a process that has gone, no group is known: then only the command itself is.
@@ -108,11 +136,11 @@ impl State {
         self.own.iter().any(|(own, _)| *own == group || *own == pid)
     }
 
-    fn has_ended(&mut self, pid: Pid) {
+    fn has_ended(&mut self, (account, pid): (Account, Pid)) {
         let now = monotonic_now();
         let ended = self.own.iter_mut().filter(|(own, ended)| *own == pid && ended.is_none());
         ended.for_each(|(_, ended)| *ended = Some(now));
-        self.places -= 1;
+        self.leave(account);
     }
 }
 
@@ -132,7 +160,6 @@ impl Shared {
 #[derive(Debug)]
 pub struct Runner {
     shared: Arc<Shared>,
-    interval_ns: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -146,7 +173,7 @@ impl Runner {
         command::keep_ends_of_children().map_err(|error| failed(error.into()))?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|error| failed(error.into()))?;
-        let shared = Arc::new(Shared { state: Mutex::default(), wake });
+        let shared = Arc::new(Shared { state: Mutex::new(State::new(action.interval_ns)), wake });
         let worker = Worker {
             shared: Arc::clone(&shared),
             observer,
@@ -157,23 +184,28 @@ impl Runner {
             .name("rtscope-actions".to_string())
             .spawn(move || worker.work())
             .map_err(failed)?;
-        Ok(Runner { shared, interval_ns: action.interval_ns, thread: Mutex::new(Some(thread)) })
+        Ok(Runner { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the command run with this record of what was late in a process, if there is a place and the last run is long enough ago. Does not wait.
-    pub fn give(&self, of: rtscope_event::Pid, record: impl FnOnce() -> Option<String>) {
+    /// Has the command run with this record of what was late in a process, on this account, if there is a place and its last run is long enough ago. Does not
+    /// wait.
+    pub fn give(
+        &self,
+        (account, of): (Account, rtscope_event::Pid),
+        record: impl FnOnce() -> Option<String>,
+    ) {
         let mut state = self.shared.state();
         let now = monotonic_now();
         if i32::try_from(of.0).is_ok_and(|pid| pid > 0 && state.is_own(Pid::from_raw(pid), now)) {
             state.counts.suppressed_own += 1;
-        } else if now < state.next {
+        } else if !state.rates.admits(account, now) {
             state.counts.suppressed_rate += 1;
-        } else if state.places >= AT_ONCE || state.is_ending {
+        } else if !state.has_place(account) || state.is_ending {
             state.counts.suppressed_busy += 1;
         } else if let Some(record) = record() {
-            state.places += 1;
-            state.next = now.plus(self.interval_ns);
-            state.waiting.push(record);
+            state.places.push(account);
+            state.rates.taken(account, now);
+            state.waiting.push((account, record));
             // Full means that the thread will wake anyhow.
             let _ = self.shared.wake.write(1);
         }
@@ -202,6 +234,7 @@ impl Drop for Runner {
 
 struct Running {
     child: Child,
+    account: Account,
     /// Its number, and that of its process group.
     pid: Pid,
     /// Can be read when it has ended.
@@ -209,10 +242,10 @@ struct Running {
 }
 
 impl Running {
-    fn of(child: Child) -> Running {
+    fn of(child: Child, account: Account) -> Running {
         // A pid_t of the kernel's: it fits.
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
-        Running { child, pid, end: command::end_of(pid) }
+        Running { child, account, pid, end: command::end_of(pid) }
     }
 
     fn kill_group(&self) {
@@ -245,7 +278,7 @@ impl Worker {
                 let mut state = self.shared.state();
                 (std::mem::take(&mut state.waiting), state.is_ending)
             };
-            waiting.iter().for_each(|record| self.begin(record));
+            waiting.iter().for_each(|(account, record)| self.begin(*account, record));
             self.reap();
             let now = monotonic_now();
             if is_ending {
@@ -275,10 +308,10 @@ impl Worker {
         let _ = self.shared.wake.read();
     }
 
-    fn begin(&mut self, record: &str) {
+    fn begin(&mut self, account: Account, record: &str) {
         match start(&self.words, record) {
             Ok(child) => {
-                let running = Running::of(child);
+                let running = Running::of(child, account);
                 let mut state = self.shared.state();
                 state.own.push((running.pid, None));
                 state.counts.begun += 1;
@@ -287,7 +320,7 @@ impl Worker {
             }
             Err(error) => {
                 let mut state = self.shared.state();
-                state.places -= 1;
+                state.leave(account);
                 state.counts.not_started += 1;
                 let is_first = state.counts.not_started == 1;
                 drop(state);
@@ -306,7 +339,7 @@ impl Worker {
             None => true,
             Some(ended) => {
                 let mut state = shared.state();
-                state.has_ended(running.pid);
+                state.has_ended((running.account, running.pid));
                 state.counts.failed += u64::from(!ended.is_ok_and(|status| status.success()));
                 false
             }
@@ -333,7 +366,7 @@ impl Worker {
                     ));
                 }
                 let mut state = shared.state();
-                state.has_ended(running.pid);
+                state.has_ended((running.account, running.pid));
                 let has_succeeded = ended.is_some_and(|ended| ended.is_ok_and(|status| status.success()));
                 state.counts.killed += u64::from(!has_succeeded);
                 false
@@ -447,7 +480,7 @@ mod tests {
         let (runner, _) = runner(&text, 0);
         // More than a pipe holds.
         let record = "x".repeat(200_000);
-        runner.give(OTHERS, || Some(record.clone()));
+        runner.give((None, OTHERS), || Some(record.clone()));
         runner.end();
         assert_eq!(read(&input), record + "\n");
         assert_eq!(read(&fds), "0\n1\n2\n3\n");
@@ -461,7 +494,7 @@ mod tests {
         let pids = dir.path().join("pids");
         let text = format!("echo $$ >> {}; sleep 600 & wait", pids.display());
         let (runner, _) = runner(&text, 0);
-        (0..AT_ONCE + 3).for_each(|_| runner.give(OTHERS, || Some(String::new())));
+        (0..AT_ONCE + 3).for_each(|_| runner.give((None, OTHERS), || Some(String::new())));
         wait_for("all of them run", || read(&pids).lines().count() == AT_ONCE);
         runner.end();
         let counts = runner.counts();
@@ -480,7 +513,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let left = dir.path().join("left");
         let (runner, _) = runner(&format!("sleep 600 & echo $! > {}; exit 3", left.display()), 0);
-        runner.give(OTHERS, || Some(String::new()));
+        runner.give((None, OTHERS), || Some(String::new()));
         wait_for("it has ended", || runner.counts().failed == 1);
         wait_for("what it has left ends", || !lives(&read(&left)));
         runner.end();
@@ -491,7 +524,7 @@ mod tests {
     fn a_place_is_free_again_when_a_command_has_ended() {
         let (runner, _) = runner("exit 3", 0);
         for round in 1..=3 * AT_ONCE as u64 {
-            runner.give(OTHERS, || Some(String::new()));
+            runner.give((None, OTHERS), || Some(String::new()));
             wait_for("it has ended", || runner.counts().failed == round);
         }
         assert_eq!(runner.counts().suppressed_busy, 0);
@@ -500,16 +533,31 @@ mod tests {
     #[test]
     fn the_rate_is_kept_and_what_it_suppresses_counted() {
         let (runner, _) = runner("true", 3_600_000_000_000);
-        (0..10).for_each(|_| runner.give(OTHERS, || Some(String::new())));
+        (0..10).for_each(|_| runner.give((None, OTHERS), || Some(String::new())));
         runner.end();
         assert_eq!((runner.counts().begun, runner.counts().suppressed_rate), (1, 9));
+    }
+
+    #[test]
+    fn a_user_who_is_late_all_the_time_takes_no_runs_of_others() {
+        let (first, _) = runner("true", 3_600_000_000_000);
+        (0..10).for_each(|_| first.give((Some(1000), OTHERS), || Some(String::new())));
+        first.give((Some(1001), OTHERS), || Some(String::new()));
+        first.end();
+        assert_eq!((first.counts().begun, first.counts().suppressed_rate), (2, 9));
+        // Of commands that take long, half of the places.
+        let (second, _) = runner("sleep 600", 0);
+        (0..10).for_each(|_| second.give((Some(1000), OTHERS), || Some(String::new())));
+        second.give((Some(1001), OTHERS), || Some(String::new()));
+        second.end();
+        assert_eq!((second.counts().begun, second.counts().suppressed_busy), (AT_ONCE as u64 / 2 + 1, 8));
     }
 
     #[test]
     fn what_cannot_be_started_is_told_once_and_counted() {
         let (runner, notes) = runner(r#"["/nonexistent/program"]"#, 0);
         for round in 1..=3 {
-            runner.give(OTHERS, || Some(String::new()));
+            runner.give((None, OTHERS), || Some(String::new()));
             wait_for("it was tried", || runner.counts().not_started == round);
         }
         runner.end();

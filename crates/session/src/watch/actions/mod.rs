@@ -8,9 +8,10 @@ mod command;
 
 pub use command::{CommandAction, CommandCounts, CommandWords};
 
+use super::rates::{UserRates, account_of};
 use crate::{Failure, Observer};
 use command::Runner;
-use rtscope_event::{LateResponse, MonotonicNs, WallClock};
+use rtscope_event::{LateResponse, WallClock};
 use rtscope_flight::monotonic_now;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,20 +48,19 @@ pub struct Actions {
 
 #[derive(Debug)]
 struct ReportLimit {
-    interval_ns: u64,
-    /// When the next one may be reported, and how many were not.
-    state: Mutex<(MonotonicNs, u64)>,
+    /// And how many were not reported.
+    state: Mutex<(UserRates, u64)>,
 }
 
 impl ReportLimit {
-    fn admits(&self) -> bool {
+    fn admits(&self, account: Option<u32>) -> bool {
         let now = monotonic_now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if now < state.0 {
+        if !state.0.admits(account, now) {
             state.1 += 1;
             return false;
         }
-        state.0 = now.plus(self.interval_ns);
+        state.0.taken(account, now);
         true
     }
 }
@@ -80,18 +80,19 @@ impl Actions {
             (Some(action), Some(record)) => Some((Runner::start(action, Arc::clone(observer))?, record)),
             _ => None,
         };
-        let limit = |interval_ns| ReportLimit { interval_ns, state: Mutex::new((MonotonicNs(0), 0)) };
+        let limit = |interval_ns| ReportLimit { state: Mutex::new((UserRates::new(interval_ns), 0)) };
         let reports = settings.report_interval_ns.map(limit);
         Ok(Actions { observer: Arc::clone(observer), clock, reports, runner })
     }
 
     /// A detection.
     pub fn late(&self, late: &LateResponse) {
-        if self.reports.as_ref().is_none_or(ReportLimit::admits) {
+        let account = account_of(late);
+        if self.reports.as_ref().is_none_or(|limit| limit.admits(account)) {
             self.observer.late(late);
         }
         let Some((runner, record)) = &self.runner else { return };
-        runner.give(late.pid, || match record(late, &self.clock) {
+        runner.give((account, late.pid), || match record(late, &self.clock) {
             Ok(record) => Some(record),
             Err(error) => {
                 self.observer.note(&format!("a record could not be written as JSON: {error}"));
