@@ -41,12 +41,12 @@ fn record(options: &[&str], arguments: &[&str]) -> Option<(Fixture, Recorded, Du
 #[test]
 fn an_event_that_a_flight_recorder_has_gone_around_is_not_finished_into_others() {
     for arguments in [
-        &["same", "2000", "0", "1"][..],
-        &["same", "2000", "0", "3"],
-        &["own", "2000", "0", "1"],
-        &["own", "2000", "0", "3"],
-        &["same", "2000", "0", "1", "deeper"],
-        &["own", "2000", "0", "1", "deeper"],
+        &["same", "3000", "0", "1"][..],
+        &["same", "3000", "0", "3"],
+        &["own", "3000", "0", "1"],
+        &["own", "3000", "0", "3"],
+        &["same", "3000", "0", "1", "deeper"],
+        &["own", "3000", "0", "1", "deeper"],
     ] {
         let Some((fixture, recorded, _)) = record(&["--flight-recorder"], arguments) else {
             skip!("there is no C compiler")
