@@ -359,7 +359,8 @@ static inline uint32_t rtscope__stood_count(const struct rtscope__thread *thread
  * Notes an event at `noted`. If all places are taken, that of an event which stood deeper in the stack than `stack` is used, and was most likely
  * left: the oldest. NULL: there is none. Handlers do the same, and what they note of others stays: hence the swap.
  */
-static inline struct rtscope__stood *rtscope__stood(struct rtscope__thread *thread, uintptr_t noted, uintptr_t stack)
+static inline struct rtscope__stood *rtscope__note_stood(struct rtscope__thread *thread, uintptr_t noted,
+							 uintptr_t stack)
 {
 	uint32_t count = rtscope__stood_count(thread);
 
@@ -399,7 +400,7 @@ static inline void rtscope__spare(struct rtscope__thread *thread, uintptr_t note
 	struct rtscope__stood *place;
 
 	rtscope__forget(thread, noted);
-	place = rtscope__stood(thread, noted, stack);
+	place = rtscope__note_stood(thread, noted, stack);
 	if (place)
 		RTSCOPE__STORE(place->position, position);
 }
@@ -477,7 +478,7 @@ static inline void rtscope__note_event(struct rtscope__thread *thread, struct rt
 		event->open = &thread->doubter;
 		event->at = &thread->doubter_at;
 	} else {
-		place = rtscope__stood(thread, stack, 0);
+		place = rtscope__note_stood(thread, stack, 0);
 		event->open = place ? &place->stack : NULL;
 		event->at = place ? &place->position : NULL;
 	}
