@@ -255,6 +255,10 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	/* A fork in the middle of an event may have left something. */
 	RTSCOPE__STORE(thread->limit, 0);
 	RTSCOPE__STORE(thread->sync, 0);
+	/* Of another ring. */
+	thread->open_at = thread->doubter_at = thread->inside_from = 0;
+	for (int i = 0; i < RTSCOPE__STOOD_MAX; i++)
+		RTSCOPE__STORE(thread->stood[i].stack, (uintptr_t)0);
 	/*
 	 * limit, sync are 0: the first event writes a sync record. ORDER: release; pairs with the load of `ring` in
 	 * rtscope__reserve() by a handler of this thread: it finds the fields above written.

@@ -411,13 +411,16 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 	struct rtscope__record record;
 	struct rtscope__reserved reserved;
 	struct rtscope__waiting waiting;
-	enum rtscope__standing standing = RTSCOPE__OUTSIDE;
+	struct rtscope__noting event;
 	int is_noted = 0;
 
 	/* One by one: for initialisers of structures compilers call memset(), and this is on the way of events. */
 	reserved.place = NULL;
 	reserved.open = NULL;
 	waiting.since_ns = waiting.beat = 0;
+	event.open = NULL;
+	event.standing = RTSCOPE__OUTSIDE;
+	event.at = NULL;
 	for (;;) {
 		uint32_t flags = RTSCOPE__LOAD(*leader->flags);
 		struct rtu_ring *ring = RTSCOPE__LOAD(thread->ring);
@@ -429,27 +432,31 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 			return reserved;
 		}
 		if (!is_noted) {
-			standing = rtscope__standing(thread, ring, stack, (int)(flags & RTU_FLIGHT));
-			if (standing == RTSCOPE__OUTSIDE)
-				RTSCOPE__STORE(thread->open, stack);
+			rtscope__note_event(thread, ring, stack, (int)(flags & RTU_FLIGHT), &event);
 			is_noted = 1;
-			/* ORDER: signal fence; as in rtscope__reserve(). */
-			RTSCOPE__WRITTEN_BEFORE();
 		}
-		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, &record);
+		/* Again: a handler on a higher stack may have taken this one for left before it had a record. */
+		if (event.standing == RTSCOPE__OUTSIDE)
+			RTSCOPE__STORE(thread->open, stack);
+		/* ORDER: signal fence; as in rtscope__reserve(). */
+		RTSCOPE__WRITTEN_BEFORE();
+		step = rtscope__step(thread, ring, id, bytes, flags & RTU_FLIGHT, event.at, &record);
 		if (step == RTSCOPE__DONE)
 			break;
 		if (step == RTSCOPE__AGAIN)
 			continue;
-		if (flags & RTU_BLOCKING && leader->wait(thread, &waiting))
+		if (flags & RTU_BLOCKING && !rtscope__stands_in_way(thread, ring, event.standing) &&
+		    leader->wait(thread, &waiting)) {
+			/* Meanwhile the collector may have passed what this one may be inside of. */
+			is_noted = event.standing != RTSCOPE__IN_DOUBT;
 			continue;
+		}
 		rtscope__count(&ring->lost);
-		if (rtscope__noted_at(thread, standing))
-			RTSCOPE__STORE(*rtscope__noted_at(thread, standing), (uintptr_t)0);
+		rtscope__unnote_event(&event);
 		return reserved;
 	}
 	reserved.place = record.place;
-	reserved.open = rtscope__noted_at(thread, standing);
+	reserved.open = event.open;
 	return reserved;
 }
 

@@ -19,6 +19,7 @@ pub struct RingImage {
     /// Where in the ring each begins and ends. Words of open records are in them: their length tells where it goes on.
     pieces: Vec<(u64, u64)>,
     held_bytes: u64,
+    unfinished: u64,
 }
 
 /// What is kept of a piece beside its bytes.
@@ -31,7 +32,13 @@ impl RingImage {
     /// When the system refuses the memory.
     pub(crate) fn new(layout: Layout, has_any: bool) -> io::Result<RingImage> {
         let bytes = u64::from(abi::RTU_RING_OFFSET) + if has_any { layout.ring_bytes } else { 0 };
-        Ok(RingImage { memory: OwnMemory::new(index(bytes))?, layout, pieces: Vec::new(), held_bytes: 0 })
+        Ok(RingImage {
+            memory: OwnMemory::new(index(bytes))?,
+            layout,
+            pieces: Vec::new(),
+            held_bytes: 0,
+            unfinished: 0,
+        })
     }
 
     /// Of records that were made elsewhere, from the ring's first position on: a piece behind the other.
@@ -72,6 +79,17 @@ impl RingImage {
     /// What is older than the begin of this sub-buffer is no part of it.
     pub(crate) fn cut_before(&mut self, position: u64) {
         self.pieces.retain(|(begin, _)| *begin >= position);
+    }
+
+    /// So many records were not complete when it was made.
+    pub(crate) fn add_unfinished(&mut self, count: u64) {
+        self.unfinished += count;
+    }
+
+    /// Records between others that were not complete: each is one, and where none could be found up to the end of a sub-buffer that is one, too.
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
+        self.unfinished
     }
 
     /// The memory that it takes.

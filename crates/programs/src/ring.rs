@@ -174,6 +174,8 @@ pub(crate) struct Ring {
     taken: Option<Instant>,
     reported_lost: Cell<u64>,
     left: LeftRecords,
+    /// How long it waits for an unfinished record: [`PATIENCE`], but for models.
+    patience: Duration,
     /// Records that were begun and never finished.
     pub(crate) unfinished: u64,
     /// What is wrong with it, as long as its process has not been dropped for that.
@@ -284,6 +286,7 @@ impl Ring {
             seen: tail,
             taken: None,
             left: LeftRecords::default(),
+            patience: PATIENCE,
             unfinished: 0,
             fault: None,
             is_shared: false,
@@ -316,6 +319,18 @@ impl Ring {
         let mapping = Mapping::new(file, index(bytes)).expect("it can be mapped");
         let charge = Arc::new(Account::default()).charge(bytes, 0).expect("it is small");
         Ring::of(mapping, info, name, (0, None), charge)
+    }
+
+    /// The same, which gives up what it finds unfinished a second time.
+    #[cfg(test)]
+    pub(crate) fn without_patience(self) -> Ring {
+        Ring { patience: Duration::ZERO, ..self }
+    }
+
+    /// Whether it waits for nothing.
+    #[cfg(test)]
+    pub(crate) fn is_impatient(&self) -> bool {
+        self.patience.is_zero()
     }
 
     fn word(&self, offset: usize) -> u64 {
@@ -544,7 +559,7 @@ impl Ring {
                     // Others that were open then are as old.
                     self.left.given_up = noted;
                 }
-                is_doubtful || since.elapsed() > PATIENCE
+                is_doubtful || since.elapsed() > self.patience
             }
             // Another record, or the thread has become doubtful only now.
             _ => {

@@ -74,7 +74,7 @@ struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, ui
 {
 	struct rtscope__reserved reserved = { NULL, NULL };
 	struct rtscope__record record = { NULL, 0, NULL };
-	enum rtscope__standing standing = RTSCOPE__OUTSIDE;
+	struct rtscope__noting event;
 	int is_noted = 0;
 
 	for (;;) {
@@ -84,23 +84,22 @@ struct rtscope__reserved rtscope__reserve_slowly(uint32_t id, uint64_t bytes, ui
 		if (!ring)
 			return reserved;
 		if (!is_noted) {
-			standing = rtscope__standing(&thread, ring, stack, flight);
-			if (standing == RTSCOPE__OUTSIDE)
-				RTSCOPE__STORE(thread.open, stack);
+			rtscope__note_event(&thread, ring, stack, flight, &event);
 			is_noted = 1;
 		}
-		step = rtscope__step(&thread, ring, id, bytes, flight, &record);
+		if (event.standing == RTSCOPE__OUTSIDE)
+			RTSCOPE__STORE(thread.open, stack);
+		step = rtscope__step(&thread, ring, id, bytes, flight, event.at, &record);
 		if (step == RTSCOPE__DONE)
 			break;
 		if (step == RTSCOPE__FULL) {
 			rtscope__count(&ring->lost);
-			if (rtscope__noted_at(&thread, standing))
-				RTSCOPE__STORE(*rtscope__noted_at(&thread, standing), (uintptr_t)0);
+			rtscope__unnote_event(&event);
 			return reserved;
 		}
 	}
 	reserved.place = record.place;
-	reserved.open = rtscope__noted_at(&thread, standing);
+	reserved.open = event.open;
 	return reserved;
 }
 

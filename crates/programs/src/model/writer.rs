@@ -255,7 +255,16 @@ extern "C" fn store(address: usize, bytes: u32, value: u64, order: u32) {
 
 extern "C" fn swap(address: usize, old: u64, value: u64) -> u32 {
     interrupt();
-    let Place::Ring(offset) = place(address, 8) else { return 0 };
+    let place = place(address, 8);
+    if matches!(place, Place::Own) {
+        // What it notes of its events.
+        let found = own_load(address, 8);
+        if found == old {
+            own_store(address, 8, value);
+        }
+        return u32::from(found == old);
+    }
+    let Place::Ring(offset) = place else { return 0 };
     with(|memory| {
         let word = word_at(offset);
         if word != HEAD {

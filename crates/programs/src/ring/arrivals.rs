@@ -242,7 +242,7 @@ impl Ring {
     }
 
     /// Whether the sub-buffer with this position may have been written again since.
-    fn was_written_again(&self, position: u64) -> bool {
+    pub(super) fn was_written_again(&self, position: u64) -> bool {
         // ORDER: acquire; pairs with the fence in rtscope__step(), as in snapshot().
         acquire_fence();
         // ORDER: relaxed; the fence is before it.

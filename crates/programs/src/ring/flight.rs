@@ -44,7 +44,11 @@ impl Ring {
         let mut at = from;
         while at < head && !self.mapping.is_cut() {
             let stop = layout.sub_end(at).min(head);
-            self.copy_sub_buffer(at, stop, &mut image);
+            let unfinished = self.copy_sub_buffer(at, stop, &mut image);
+            // In the newest its thread may be in the middle of one.
+            if unfinished > 0 && stop < head && !self.was_written_again(at) {
+                image.add_unfinished(unfinished);
+            }
             at = stop;
         }
         // ORDER: acquire; pairs with the fence in rtscope__step(): if the copy has a byte of a sub-buffer's next lap, the head below has
@@ -57,9 +61,10 @@ impl Ring {
     }
 
     /// Copies complete records up to `stop`, which is in the same sub-buffer. Of one that is not complete, its word tells where it ends.
-    fn copy_sub_buffer(&self, begin: u64, stop: u64, image: &mut RingImage) {
+    /// Returns how many were not, as [`RingImage::unfinished`] counts them.
+    fn copy_sub_buffer(&self, begin: u64, stop: u64, image: &mut RingImage) -> u64 {
         let layout = self.info.layout;
-        let (mut from, mut at) = (begin, begin);
+        let (mut from, mut at, mut unfinished) = (begin, begin, 0);
         while at < stop {
             let place = u64::from(abi::RTU_RING_OFFSET) + (at & (layout.ring_bytes - 1));
             // ORDER: acquire; as in Records::header(). What is copied afterwards has the payload.
@@ -69,19 +74,27 @@ impl Ring {
                 // Not the sync record, which gives the others their time.
                 Header::Open { end } if end <= stop && at > begin => {
                     let copied = self.copy_row(from, at, image);
+                    unfinished += 1;
                     if copied < at {
-                        return image.add_piece(begin, copied);
+                        image.add_piece(begin, copied);
+                        return unfinished + 1;
                     }
                     // As it was read: its payload, of which this says nothing, may have come meanwhile.
                     image.bytes_mut(at, size_of::<u64>() as u64).copy_from_slice(&word.to_ne_bytes());
                     (from, at) = (end, end);
                 }
-                // Padding, or no record: the next sub-buffer can be read without the rest.
-                _ => break,
+                // The next sub-buffer can be read without the rest.
+                Header::Complete { .. } => break,
+                // No record: how many events are behind it nobody knows.
+                _ => {
+                    unfinished += 1;
+                    break;
+                }
             }
         }
         let copied = self.copy_row(from, at, image);
         image.add_piece(begin, copied);
+        unfinished + u64::from(copied < at)
     }
 
     /// Copies records in a row. Returns where those end that are complete in the copy: the words may have changed since they were read.

@@ -37,7 +37,10 @@ pub fn write_snapshot(
         recorder.discard();
         return Err(Error::io("write", target)(error));
     }
-    recorder.finish(end)?.complete(target)
+    let unfinished =
+        snapshot.rings.iter().enumerate().map(|(number, (_, image))| (count(number), 0, image.unfinished()));
+    let end = UserEnd { rings: unfinished.collect(), ..end.clone() };
+    recorder.finish(&end)?.complete(target)
 }
 
 fn write(recorder: &mut UserRecorder, snapshot: &Snapshot, pairs: &[Pair]) -> io::Result<()> {

@@ -14,6 +14,7 @@ mod flight;
 mod follow;
 mod hardened;
 mod hostile;
+mod interrupted;
 mod life;
 pub mod limited;
 mod lto;
