@@ -113,6 +113,8 @@ pub enum Cause {
     PlacesOfOthers,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
+    /// The `/dev/shm` of a container is a directory of somebody else's, which this user has mounted there.
+    ShmOfOthers,
     /// A container was looked at late, or not at all: walks take long.
     ContainersLate,
     /// Looking through all processes of the machine took long: programs of containers were found late, or not at all. Nobody knows whose.
@@ -149,6 +151,9 @@ impl Cause {
                 "this user has taken the places of more users' files than are told one by one; programs of those users run untraced"
             }
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
+            Cause::ShmOfOthers => {
+                "/dev/shm of a container is a directory that is not this user's; programs in it are not recorded"
+            }
             Cause::ContainersLate => {
                 "containers of this user waited for long, or in vain, to be looked at; their programs are recorded late, or not"
             }

@@ -355,6 +355,9 @@ impl Looker {
                 let places = self.places.iter_mut().filter(|place| place.container == container.number);
                 places.for_each(|place| place.is_current = false);
                 self.bases.remove(&container.number);
+                if let Some(watch) = &mut self.watch {
+                    watch.forget(Watched::Base(container.number));
+                }
             }
         }
         let bases = &self.bases;
@@ -471,16 +474,24 @@ impl Looker {
         let pid = walk.pids.first().copied().unwrap_or_default();
         let (cause, example) = match way {
             Ok(None) => return false,
-            Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, walk.owner)
-            {
-                Discovery::Known => return true,
-                Discovery::Own => return false,
-                Discovery::New => {
-                    self.add_container();
-                    return true;
+            Ok(Some(mut shm)) => {
+                // Subordinate users whose numbers a process does not have: those who mount for it.
+                shm.is_its_users |=
+                    walk.user != 0 && self.subordinates.account_of(shm.status.st_uid) == walk.user;
+                let shown = || format!("/proc/{pid}/root{SHARED_MEMORY}");
+                match self.containers.found(&self.base, (walk.mounts, pid), shm, walk.owner) {
+                    Discovery::Known => return true,
+                    Discovery::Own => return false,
+                    Discovery::New => {
+                        self.add_container();
+                        return true;
+                    }
+                    // It may be that of a container around it, which is known the next time.
+                    Discovery::OfOthers if !self.walked.contains_key(&walk.mounts) => return false,
+                    Discovery::OfOthers => (Cause::ShmOfOthers, shown()),
+                    Discovery::TooMany => (Cause::TooManyContainers, shown()),
                 }
-                Discovery::TooMany => (Cause::TooManyContainers, format!("/proc/{pid}/root{SHARED_MEMORY}")),
-            },
+            }
             Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
         };
         // Each container once.

@@ -356,3 +356,50 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     }
     container.end();
 }
+
+/// A directory in the machine's `/dev/shm` with this owner and mode; removed in the end.
+fn directory_of(user: u32, mode: u32) -> tempfile::TempDir {
+    let made = tempfile::Builder::new().prefix("rtscope-test-").tempdir_in("/dev/shm").expect("root may");
+    std::os::unix::fs::chown(made.path(), Some(user), Some(user)).expect("root may");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(made.path(), mode).expect("root may");
+    made
+}
+
+/// A user can mount any directory over his `/dev/shm`: that of another user, who would lose events, or one in which all may make files.
+// NEEDS: host
+#[test]
+fn root_a_directory_of_somebody_elses_is_no_containers() {
+    if skipped() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
+    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        skip!("this kernel lets no user make a user namespace");
+    }
+    let (open, theirs, his) =
+        (directory_of(0, 0o1777), directory_of(4712, 0o700), directory_of(4711, 0o1777));
+    let containers = [&open, &theirs, &his].map(|directory| {
+        let mut container = Container::start_with(&user, &["-U", "-r"]);
+        container.obey(&format!(
+            "umount /dev/shm && mount --bind {} /dev/shm && echo done",
+            directory.path().display()
+        ));
+        assert_eq!(container.line(), "done");
+        container
+    });
+    let recorder = recorder(&fixture, &[]);
+    // His own is as good as a file system of his.
+    wait_until("it is found", || his.path().join("rtscope-session").exists());
+    // Of the others the second visit tells, after another second.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(!open.path().join("rtscope-session").exists(), "root makes no file there");
+    let recorded = recorder.end();
+    let refused = recorded.account["refused"].as_array().expect("a list");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let wanted = (&"shm_of_others".into(), &4711.into(), &2.into());
+    assert_eq!((&refused[0]["cause"], &refused[0]["user"], &refused[0]["count"]), wanted, "{refused:?}");
+    containers.into_iter().for_each(Container::end);
+}
