@@ -64,6 +64,8 @@ pub(crate) const WALKS_USERS_MAX: usize = 64;
 pub(crate) const WALKS_LATE: Duration = Duration::from_secs(3);
 /// Directories of one user, in all containers: each holds a few file descriptors.
 pub(crate) const PLACES_OF_USER: usize = 32;
+/// Directories in a container for which root has made a user namespace.
+pub(crate) const PLACES_OF_CONTAINER: usize = 256;
 /// Users whose places one user has taken: so many are told one by one, besides those who have a name on this machine or are asked for; and so
 /// many are counted.
 pub(crate) const TAKEN_TOLD: usize = 16;

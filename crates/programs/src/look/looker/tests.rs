@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::budget::CENSUS_LATE;
+use crate::mounts::Shm;
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -129,4 +130,84 @@ fn root_a_census_that_takes_long_is_told_while_it_goes_on_and_once() {
         std::thread::yield_now();
     }
     assert_eq!((late(&mut looker), late(&mut looker)), (1, 0));
+}
+
+impl Looker {
+    /// Adds a container of this user with this `/dev/shm`.
+    fn add_container_of(&mut self, user: Option<u32>, shm: &Path) -> u64 {
+        let dir = File::open(shm).unwrap();
+        let status = nix::sys::stat::fstat(&dir).unwrap();
+        let shm = Shm { dir: dir.into(), status, is_its_users: true };
+        let found = self.containers.found(&self.base, (1, std::process::id()), shm, user);
+        assert_eq!(found, Discovery::New);
+        self.add_container();
+        self.containers.all.last().unwrap().number
+    }
+
+    /// Reads a base to its end.
+    fn read_all(&mut self, number: u64) {
+        let rounds = self.bases[&number].rounds;
+        while self.bases[&number].rounds == rounds {
+            self.read_bases();
+        }
+    }
+}
+
+/// What was refused.
+fn refused(found: &Receiver<Found>) -> Vec<(u32, Cause)> {
+    let refusal = |found| if let Found::Refusal(user, cause, _) = found { Some((user, cause)) } else { None };
+    found.try_iter().filter_map(refusal).collect()
+}
+
+// NEEDS: host
+#[test]
+fn root_users_of_a_container_are_all_served_or_it_is_told() {
+    if !nix::unistd::geteuid().is_root() {
+        rtscope_testkit::skip!("it needs root");
+    }
+    // Of each: directories, served ones, and what is refused.
+    for (user, made, served, refusals) in [
+        (None, 300, 300, vec![]),
+        (Some(0), 256, 256, vec![]),
+        (Some(0), 260, 256, vec![(0, Cause::TooManyContainers)]),
+        (Some(LIAR), 32, 32, vec![]),
+        (Some(LIAR), 40, 32, vec![(LIAR, Cause::TooManyContainers)]),
+    ] {
+        let (base, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for number in 0..made {
+            let path = shm.path().join(UserDirectory::name_of(number));
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            std::os::unix::fs::chown(&path, Some(OTHER + 1 + number), None).unwrap();
+        }
+        let (mut looker, found) = looker(base.path());
+        let container = looker.add_container_of(user, shm.path());
+        for _ in 0..2 {
+            looker.bases.get_mut(&container).unwrap().next = Instant::now();
+            looker.read_all(container);
+        }
+        let places = looker.places.iter().filter(|place| place.container == container).count();
+        assert_eq!((places, refused(&found)), (served, refusals), "{user:?}");
+    }
+}
+
+#[test]
+fn names_in_a_container_of_roots_hide_nobody_and_in_a_users_are_his() {
+    for (user, served, refusals) in
+        [(None, 1, vec![]), (Some(0), 1, vec![]), (Some(LIAR), 0, vec![(LIAR, Cause::TooManyNames)])]
+    {
+        let (base, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(SHARED_MEMORY).unwrap());
+        let uid = nix::unistd::geteuid().as_raw();
+        let (mut looker, found) = looker(base.path());
+        let container = looker.add_container_of(user, shm.path());
+        // A tmpfs lists names in the order in which they were made, or the other way around.
+        for number in 0..66_000 {
+            File::create(shm.path().join(format!("n{number}"))).unwrap();
+            if number == 33_000 {
+                DirBuilder::new().mode(0o700).create(shm.path().join(UserDirectory::name_of(uid))).unwrap();
+            }
+        }
+        looker.read_all(container);
+        let places = looker.places.iter().filter(|place| place.container == container).count();
+        assert_eq!((places, refused(&found)), (served, refusals), "{user:?}");
+    }
 }
