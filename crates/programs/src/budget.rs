@@ -55,9 +55,12 @@ pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
 pub(crate) const WALK: Duration = Duration::from_millis(500);
 /// Walks of one user that wait.
 pub(crate) const WALKS_OF_USER: usize = 64;
-/// One part in so many of the time is each user's for his walks, which take 20 to 50 µs where nobody makes them slow; and so much more at once.
-pub(crate) const WALKS_SHARE: u32 = 10;
+/// One part in so many of the time is for what one user, or nobody knows who, can cause any number of: the walks of each user, which take 20 to 50 µs where
+/// nobody makes them slow, and new names in a directory of directories.
+pub(crate) const SHARE: u32 = 10;
+/// So much more at once.
 pub(crate) const WALKS_BURST: Duration = Duration::from_millis(100);
+pub(crate) const NAMES_BURST: Duration = Duration::from_millis(20);
 /// Users whose walks are told apart: the others share what one has. A user of a user namespace is on the account of whoever made it.
 pub(crate) const WALKS_USERS_MAX: usize = 64;
 /// A walk that waits for longer is reported.

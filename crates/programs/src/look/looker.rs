@@ -9,6 +9,7 @@ use super::base::Base;
 use super::counter::Counter;
 use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
+use super::share::Share;
 use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
@@ -67,6 +68,8 @@ pub(super) struct Looker {
     subordinates: Subordinates,
     /// Until when users rest, however many directories they have.
     rests: HashMap<Whose, Instant>,
+    /// The time that new names took which were notified.
+    heard: BTreeMap<Heard, Share>,
     polled: Option<Instant>,
     looks: Vec<PendingLook>,
     newest_look: u64,
@@ -78,6 +81,15 @@ pub(super) struct Looker {
     watch: Option<DirectoryWatch>,
     wake: Arc<EventFd>,
     out: Outbox,
+}
+
+/// Whose new names have a share of the time together: those in all containers of a user, or of root; or on this machine. Of those that are names of users with a
+/// name there are not many, so they have one of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Heard {
+    user: u32,
+    is_container: bool,
+    has_name: bool,
 }
 
 /// A look that was asked for: what has not been seen since.
@@ -125,6 +137,7 @@ impl Looker {
             accounts: HashMap::new(),
             subordinates: Subordinates::default(),
             rests: HashMap::new(),
+            heard: BTreeMap::new(),
             polled: None,
             looks: Vec::new(),
             newest_look: 0,
@@ -245,15 +258,15 @@ impl Looker {
     /// Notes what the kernel has notified.
     fn hear(&mut self) {
         let notices = self.watch.as_ref().map(DirectoryWatch::notices).unwrap_or_default();
+        // Each name once, however often it was made.
+        let mut names: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         for notice in notices {
             match notice {
                 Notice::Place(id) => {
                     self.places.iter_mut().filter(|place| place.id == id).for_each(Place::wake);
                 }
                 Notice::Base(base, name) => {
-                    if let Some(uid) = UserDirectory::user_of_name(&name) {
-                        self.find_user(base, uid);
-                    }
+                    names.entry(base).or_default().extend(UserDirectory::user_of_name(&name));
                 }
                 Notice::All => {
                     self.places.iter_mut().for_each(Place::wake);
@@ -261,6 +274,7 @@ impl Looker {
                 }
             }
         }
+        names.into_iter().for_each(|(base, users)| self.find_named(base, users));
     }
 
     fn add_served(

@@ -4,14 +4,16 @@
 //! What a name is costs some microseconds, which are a part of the time for reading names (`base`). Only a directory of the user whose name it has
 //! is opened. Everything else is on the account of whoever made it, in `/dev/shm` its owner: it hides nothing that others have made.
 
-use super::{Looker, SOON_DUE};
+use super::{Heard, Looker, SOON_DUE};
 use crate::Error;
 use crate::budget::{
-    Cause, NAMES_MAX, PLACES_OF_CONTAINER, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD, TAKERS_MAX, TURN,
+    Cause, NAMES_BURST, NAMES_MAX, PLACES_OF_CONTAINER, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD,
+    TAKERS_MAX, TURN,
 };
 use crate::directory::UserDirectory;
 use crate::look::Found;
 use crate::look::place::Place;
+use crate::look::share::Share;
 use crate::session::ServedDirectory;
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,6 +125,29 @@ impl Looker {
         let Some((user, shown)) = self.user_of_base(number).zip(shown) else { return };
         if self.told.insert(shown.clone()) {
             self.out.tell(Found::Refusal(user, Cause::TooManyNames, shown));
+        }
+    }
+
+    /// Looks at new names, for a while. Anybody can make, and remove again, some 80 000 of them a second: nobody knows whose those were, so they have a share of
+    /// the time together. What is left is found when the base is next read.
+    pub(super) fn find_named(&mut self, base: u64, users: BTreeSet<u32>) {
+        let (with_name, without): (Vec<u32>, Vec<u32>) =
+            users.into_iter().partition(|uid| self.subordinates.has_name(*uid));
+        let user = self.user_of_base(base).unwrap_or(0);
+        for (has_name, users) in [(true, with_name), (false, without)] {
+            let begun = Instant::now();
+            self.heard.retain(|_, share| !share.owed(begun).is_zero());
+            let whose = Heard { user, is_container: base != 0, has_name };
+            let is_used_up = self.heard.get(&whose).is_some_and(|share| share.owed(begun) >= NAMES_BURST);
+            if users.is_empty() || is_used_up {
+                continue;
+            }
+            let mut users = users.into_iter();
+            while let Some(uid) = users.next().filter(|_| begun.elapsed() < TURN) {
+                self.find_user(base, uid);
+            }
+            let share = self.heard.entry(whose).or_insert_with(|| Share::new(begun));
+            share.charge(Instant::now(), begun.elapsed());
         }
     }
 
