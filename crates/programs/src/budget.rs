@@ -55,15 +55,20 @@ pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
 pub(crate) const WALK: Duration = Duration::from_millis(500);
 /// Walks of one user that wait.
 pub(crate) const WALKS_OF_USER: usize = 64;
-/// One part in so many of the time is each user's for his walks, which take 20 to 50 µs where nobody makes them slow; and so much more at once.
-pub(crate) const WALKS_SHARE: u32 = 10;
+/// One part in so many of the time is for what one user, or nobody knows who, can cause any number of: the walks of each user, which take 20 to 50 µs where
+/// nobody makes them slow, and new names in a directory of directories.
+pub(crate) const SHARE: u32 = 10;
+/// So much more at once.
 pub(crate) const WALKS_BURST: Duration = Duration::from_millis(100);
+pub(crate) const NAMES_BURST: Duration = Duration::from_millis(20);
 /// Users whose walks are told apart: the others share what one has. A user of a user namespace is on the account of whoever made it.
 pub(crate) const WALKS_USERS_MAX: usize = 64;
 /// A walk that waits for longer is reported.
 pub(crate) const WALKS_LATE: Duration = Duration::from_secs(3);
 /// Directories of one user, in all containers: each holds a few file descriptors.
 pub(crate) const PLACES_OF_USER: usize = 32;
+/// Directories in a container for which root has made a user namespace.
+pub(crate) const PLACES_OF_CONTAINER: usize = 256;
 /// Users whose places one user has taken: so many are told one by one, besides those who have a name on this machine or are asked for; and so
 /// many are counted.
 pub(crate) const TAKEN_TOLD: usize = 16;
@@ -113,6 +118,8 @@ pub enum Cause {
     PlacesOfOthers,
     /// The `/dev/shm` of a container cannot be reached without waiting for a server in user space or on the network.
     Unreachable,
+    /// The `/dev/shm` of a container is a directory of somebody else's, which this user has mounted there.
+    ShmOfOthers,
     /// A container was looked at late, or not at all: walks take long.
     ContainersLate,
     /// Looking through all processes of the machine took long: programs of containers were found late, or not at all. Nobody knows whose.
@@ -149,6 +156,9 @@ impl Cause {
                 "this user has taken the places of more users' files than are told one by one; programs of those users run untraced"
             }
             Cause::Unreachable => "/dev/shm of a container cannot be reached without waiting for somebody",
+            Cause::ShmOfOthers => {
+                "/dev/shm of a container is a directory that is not this user's; programs in it are not recorded"
+            }
             Cause::ContainersLate => {
                 "containers of this user waited for long, or in vain, to be looked at; their programs are recorded late, or not"
             }

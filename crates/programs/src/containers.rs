@@ -12,7 +12,7 @@
 //! A container belongs to the user who made its user namespace, whatever users there are in it: `budget`.
 
 use crate::directory::SHARED_MEMORY;
-use nix::sys::stat::FileStat;
+use crate::mounts::Shm;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -258,6 +258,8 @@ pub(crate) enum Discovery {
     Known,
     /// This machine's own directory. A container that starts may see it before it has its own.
     Own,
+    /// A directory of somebody else's, which a user has mounted there.
+    OfOthers,
     /// There are too many.
     TooMany,
 }
@@ -271,14 +273,16 @@ impl Containers {
         }
     }
 
-    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`.
+    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`. A user who mounts what is not his has no container: he could
+    /// have any directory looked at as one, and files made in it.
     pub(crate) fn found(
         &mut self,
         own: &Path,
         (mounts, pid): (u64, u32),
-        (dir, status): (OwnedFd, FileStat),
+        shm: Shm,
         user: Option<u32>,
     ) -> Discovery {
+        let Shm { dir, status, is_its_users } = shm;
         let id = (status.st_dev, status.st_ino);
         if let Some(known) = self.all.iter_mut().find(|container| container.id == id) {
             known.is_inhabited = true;
@@ -287,6 +291,9 @@ impl Containers {
         }
         if fs::metadata(own).is_ok_and(|own| (own.dev(), own.ino()) == id) {
             return Discovery::Own;
+        }
+        if !is_its_users {
+            return Discovery::OfOthers;
         }
         let of_user = self.all.iter().filter(|container| container.user == user).count();
         if self.all.len() >= CONTAINERS_MAX || user.is_some() && of_user >= CONTAINERS_OF_USER {

@@ -14,6 +14,7 @@ mod life;
 mod looker;
 mod place;
 mod queue;
+mod share;
 mod tracked;
 mod walker;
 mod watch;

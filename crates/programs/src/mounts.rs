@@ -185,9 +185,18 @@ fn open_root(pid: u32) -> Option<OwnedFd> {
     nix::fcntl::open(&PathBuf::from(format!("/proc/{pid}/root")), PATH, Mode::empty()).ok()
 }
 
+/// The `/dev/shm` that a process sees.
+#[derive(Debug)]
+pub(crate) struct Shm {
+    pub(crate) dir: OwnedFd,
+    pub(crate) status: FileStat,
+    /// Only root mounts in that mount namespace; or it is the directory of a user of the process's user namespace.
+    pub(crate) is_its_users: bool,
+}
+
 /// Opens the `/dev/shm` that a process sees, if it is a tmpfs. A server of root's that is dead can make this wait for ever: see above. `Ok(None)`: the process is gone, or
 /// has no such directory. `Err`: what is in the way.
-pub(crate) fn open_shm(pid: u32) -> Result<Option<(OwnedFd, FileStat)>, String> {
+pub(crate) fn open_shm(pid: u32) -> Result<Option<Shm>, String> {
     let Some(mut place) = open_root(pid) else { return Ok(None) };
     // No links: they could lead to what was not judged.
     let inside = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
@@ -214,7 +223,28 @@ pub(crate) fn open_shm(pid: u32) -> Result<Option<(OwnedFd, FileStat)>, String> 
         let status = fstat(&dir)?;
         Ok::<_, nix::Error>((dir, status))
     };
-    Ok(open().ok())
+    let Ok((dir, status)) = open() else { return Ok(None) };
+    // Whoever may mount there can have any directory there that he can name, also those that he may not look into.
+    let is_its_users = is_mount_namespace_trusted(pid) || has_user(pid, status.st_uid);
+    Ok(Some(Shm { dir, status, is_its_users }))
+}
+
+/// Whether the user namespace of a process is another one than this process's, and has this user: a user has no others in it than himself and those that
+/// root has given to him (subuid(5)).
+fn has_user(pid: u32, user: u32) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let (own, theirs) = (namespace("self"), namespace(&pid.to_string()));
+    let map = std::fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap_or_default();
+    own.zip(theirs).is_some_and(|(own, theirs)| own != theirs) && is_mapped(&map, user)
+}
+
+/// Each line: the first number inside, the same one outside, and how many (user_namespaces(7)).
+fn is_mapped(map: &str, user: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().skip(1).map_while(|number| number.parse::<u32>().ok());
+        let range = numbers.next().zip(numbers.next());
+        range.is_some_and(|(first, count)| user.checked_sub(first).is_some_and(|place| place < count))
+    })
 }
 
 /// Opens an entry of a directory itself: nothing behind a link, nothing mounted there.
@@ -353,10 +383,40 @@ mod tests {
         while fs::read_to_string(&name).unwrap_or_default() != "sleep\n" {
             assert_eq!(child.try_wait().unwrap(), None, "{steps}");
         }
-        let found = open_shm(child.id()).map(|found| found.is_some());
+        let found = open_shm(child.id()).map(|found| found.is_some_and(|shm| shm.is_its_users));
         child.kill().unwrap();
         child.wait().unwrap();
         found
+    }
+
+    // NEEDS: host
+    #[test]
+    fn root_a_directory_of_somebody_elses_is_known_as_such() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: mounts::tests::root_a_directory_of_somebody_elses_is_known_as_such: needs root");
+            return;
+        }
+        let directory = |user: u32| {
+            let made = tempfile::Builder::new().prefix("rtscope-test-").tempdir_in("/dev/shm").unwrap();
+            std::os::unix::fs::chown(made.path(), Some(user), Some(user)).unwrap();
+            made
+        };
+        for (user, is_his) in [(65534, true), (65533, false), (0, false)] {
+            let directory = directory(user);
+            let steps = format!("mount --bind {} /dev/shm; exec sleep 60", directory.path().display());
+            assert_eq!(shm_after(&steps), Ok(is_his), "{user}");
+        }
+        // In no mount namespace of another user's: what root has mounted is root's affair.
+        assert!(open_shm(std::process::id()).unwrap().unwrap().is_its_users);
+    }
+
+    #[test]
+    fn who_is_in_a_user_namespace_is_in_its_map() {
+        let map = "         0       1000          1\n         1     100000      65536\n";
+        let users = [0, 1, 999, 1000, 1001, 99_999, 100_000, 165_535, 165_536, u32::MAX];
+        let expected = [false, false, false, true, false, false, true, true, false, false];
+        assert_eq!(users.map(|user| is_mapped(map, user)), expected);
+        assert!(is_mapped("0 0 4294967295\n", 7) && !is_mapped("", 0) && !is_mapped("0 0\n", 0));
     }
 
     // NEEDS: host

@@ -9,6 +9,7 @@ use super::base::Base;
 use super::counter::Counter;
 use super::life::TimeNamespaces;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
+use super::share::Share;
 use super::walker::{Walk, Walker, Way};
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
@@ -67,6 +68,8 @@ pub(super) struct Looker {
     subordinates: Subordinates,
     /// Until when users rest, however many directories they have.
     rests: HashMap<Whose, Instant>,
+    /// The time that new names took which were notified.
+    heard: BTreeMap<Heard, Share>,
     polled: Option<Instant>,
     looks: Vec<PendingLook>,
     newest_look: u64,
@@ -78,6 +81,15 @@ pub(super) struct Looker {
     watch: Option<DirectoryWatch>,
     wake: Arc<EventFd>,
     out: Outbox,
+}
+
+/// Whose new names have a share of the time together: those in all containers of a user, or of root; or on this machine. Of those that are names of users with a
+/// name there are not many, so they have one of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Heard {
+    user: u32,
+    is_container: bool,
+    has_name: bool,
 }
 
 /// A look that was asked for: what has not been seen since.
@@ -125,6 +137,7 @@ impl Looker {
             accounts: HashMap::new(),
             subordinates: Subordinates::default(),
             rests: HashMap::new(),
+            heard: BTreeMap::new(),
             polled: None,
             looks: Vec::new(),
             newest_look: 0,
@@ -245,15 +258,15 @@ impl Looker {
     /// Notes what the kernel has notified.
     fn hear(&mut self) {
         let notices = self.watch.as_ref().map(DirectoryWatch::notices).unwrap_or_default();
+        // Each name once, however often it was made.
+        let mut names: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
         for notice in notices {
             match notice {
                 Notice::Place(id) => {
                     self.places.iter_mut().filter(|place| place.id == id).for_each(Place::wake);
                 }
                 Notice::Base(base, name) => {
-                    if let Some(uid) = UserDirectory::user_of_name(&name) {
-                        self.find_user(base, uid);
-                    }
+                    names.entry(base).or_default().extend(UserDirectory::user_of_name(&name));
                 }
                 Notice::All => {
                     self.places.iter_mut().for_each(Place::wake);
@@ -261,6 +274,7 @@ impl Looker {
                 }
             }
         }
+        names.into_iter().for_each(|(base, users)| self.find_named(base, users));
     }
 
     fn add_served(
@@ -355,6 +369,9 @@ impl Looker {
                 let places = self.places.iter_mut().filter(|place| place.container == container.number);
                 places.for_each(|place| place.is_current = false);
                 self.bases.remove(&container.number);
+                if let Some(watch) = &mut self.watch {
+                    watch.forget(Watched::Base(container.number));
+                }
             }
         }
         let bases = &self.bases;
@@ -471,16 +488,24 @@ impl Looker {
         let pid = walk.pids.first().copied().unwrap_or_default();
         let (cause, example) = match way {
             Ok(None) => return false,
-            Ok(Some(found)) => match self.containers.found(&self.base, (walk.mounts, pid), found, walk.owner)
-            {
-                Discovery::Known => return true,
-                Discovery::Own => return false,
-                Discovery::New => {
-                    self.add_container();
-                    return true;
+            Ok(Some(mut shm)) => {
+                // Subordinate users whose numbers a process does not have: those who mount for it.
+                shm.is_its_users |=
+                    walk.user != 0 && self.subordinates.account_of(shm.status.st_uid) == walk.user;
+                let shown = || format!("/proc/{pid}/root{SHARED_MEMORY}");
+                match self.containers.found(&self.base, (walk.mounts, pid), shm, walk.owner) {
+                    Discovery::Known => return true,
+                    Discovery::Own => return false,
+                    Discovery::New => {
+                        self.add_container();
+                        return true;
+                    }
+                    // It may be that of a container around it, which is known the next time.
+                    Discovery::OfOthers if !self.walked.contains_key(&walk.mounts) => return false,
+                    Discovery::OfOthers => (Cause::ShmOfOthers, shown()),
+                    Discovery::TooMany => (Cause::TooManyContainers, shown()),
                 }
-                Discovery::TooMany => (Cause::TooManyContainers, format!("/proc/{pid}/root{SHARED_MEMORY}")),
-            },
+            }
             Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
         };
         // Each container once.

@@ -5,8 +5,9 @@
 //! share of the time: after a walk that took long his others wait, and those of other users do not. Users that are too many to be told
 //! apart share what one has. Root has turns as all have, and no share.
 
+use super::share::Share;
 use super::walker::Walk;
-use crate::budget::{WALKS_BURST, WALKS_LATE, WALKS_OF_USER, WALKS_SHARE, WALKS_USERS_MAX};
+use crate::budget::{WALKS_BURST, WALKS_LATE, WALKS_OF_USER, WALKS_USERS_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -28,17 +29,10 @@ struct WaitingWalk {
 #[derive(Debug)]
 struct Waiting {
     walks: VecDeque<WaitingWalk>,
-    /// The time that his walks have taken beyond his share.
-    owed: Duration,
-    at: Instant,
+    /// The time that his walks have taken.
+    share: Share,
     /// The number of his last turn.
     turn: u64,
-}
-
-impl Waiting {
-    fn owed(&self, now: Instant) -> Duration {
-        self.owed.saturating_sub(now.saturating_duration_since(self.at) / WALKS_SHARE)
-    }
 }
 
 /// All walks that wait.
@@ -56,7 +50,7 @@ impl Queue {
     }
 
     fn of(&mut self, user: u32, now: Instant) -> &mut Waiting {
-        let new = || Waiting { walks: VecDeque::new(), owed: Duration::ZERO, at: now, turn: 0 };
+        let new = || Waiting { walks: VecDeque::new(), share: Share::new(now), turn: 0 };
         let whose = self.whose(user);
         self.users.entry(whose).or_insert_with(new)
     }
@@ -77,11 +71,11 @@ impl Queue {
 
     /// Takes the next walk: of the user whose last turn was longest ago, among those who have not used up their share and who `may`.
     pub(super) fn next(&mut self, now: Instant, may: impl Fn(u32) -> bool) -> Option<Walk> {
-        self.users.retain(|_, user| !user.walks.is_empty() || !user.owed(now).is_zero());
+        self.users.retain(|_, user| !user.walks.is_empty() || !user.share.owed(now).is_zero());
         let place = |user: &Waiting| user.walks.iter().position(|waiting| may(waiting.walk.user));
         let mut able: Vec<(u64, Whose, usize)> = Vec::new();
         for (whose, user) in &self.users {
-            if *whose == Whose::One(0) || user.owed(now) < WALKS_BURST {
+            if *whose == Whose::One(0) || user.share.owed(now) < WALKS_BURST {
                 able.extend(place(user).map(|place| (user.turn, *whose, place)));
             }
         }
@@ -94,9 +88,7 @@ impl Queue {
 
     /// A walk of this user has taken so long.
     pub(super) fn charge(&mut self, user: u32, now: Instant, time: Duration) {
-        let user = self.of(user, now);
-        user.owed = user.owed(now) + time;
-        user.at = now;
+        self.of(user, now).share.charge(now, time);
     }
 
     /// Drops walks to mount namespaces that are gone. Returns those of them that have waited for longer than `for_long`, and were not told.

@@ -6,10 +6,8 @@
 
 use super::queue::Queue;
 use crate::budget::{HANGING_MAX, HANGING_OF_USER, WALK};
-use crate::mounts::open_shm;
+use crate::mounts::{Shm, open_shm};
 use nix::sys::eventfd::EventFd;
-use nix::sys::stat::FileStat;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
@@ -36,7 +34,7 @@ impl Walk {
 type Walked = (u64, Way, Duration);
 
 /// The open directory, `None` if there is none; or what was in the way.
-pub(super) type Way = Result<Option<(OwnedFd, FileStat)>, String>;
+pub(super) type Way = Result<Option<Shm>, String>;
 
 #[derive(Debug)]
 pub(super) struct Walker {

@@ -356,3 +356,112 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
     }
     container.end();
 }
+
+/// Emits `2 * count` events as each of these users, all at the same time.
+fn emit_as(container: &mut Container, fixture: &Fixture, users: std::ops::Range<u32>, count: u32) {
+    let emitter = fixture.path("emitter");
+    fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("it can be written");
+    container.obey(&format!(
+        "for u in $(seq {} {}); do setpriv --reuid $u --regid $u --clear-groups {} count {count} 2 & done; wait; echo done",
+        users.start,
+        users.end - 1,
+        emitter.display()
+    ));
+    for _ in users {
+        assert_eq!(container.emitted(), u64::from(2 * count));
+    }
+    assert_eq!(container.line(), "done");
+}
+
+// NEEDS: host
+#[test]
+fn root_all_users_of_a_container_of_roots_are_recorded() {
+    if skipped() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let recorder = recorder(&fixture, &[]);
+    let mut container = Container::start();
+    wait_until("it is found", || container.shm("rtscope-session").exists());
+    emit_as(&mut container, &fixture, 4800..4840, 500);
+    container.end();
+    let recorded = recorder.end();
+    assert_eq!((recorded.events(), recorded.lost()), (40_000, 0), "{}", recorded.account);
+    assert_eq!(recorded.account["refused"], serde_json::json!([]));
+}
+
+// NEEDS: host
+#[test]
+fn root_names_of_one_user_in_a_container_of_roots_hide_no_other() {
+    if skipped() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let mut container = Container::start();
+    // Before the other and after him: some file systems list what is new first.
+    let names = |from: u32| {
+        format!(
+            "setpriv --reuid 4711 --regid 4711 --clear-groups sh -c 'cd /dev/shm; seq -f n%.0f {from} {} | xargs touch'; echo done",
+            from + 33_000
+        )
+    };
+    container.obey(&names(100_000));
+    assert_eq!(container.line(), "done");
+    emit_as(&mut container, &fixture, 4712..4713, 1);
+    container.obey(&names(200_000));
+    assert_eq!(container.line(), "done");
+    let recorder = recorder(&fixture, &[]);
+    wait_until("it is found", || container.shm("rtscope-session").exists());
+    emit_as(&mut container, &fixture, 4712..4713, 5000);
+    container.end();
+    let recorded = recorder.end();
+    assert_eq!((recorded.events(), recorded.lost()), (10_000, 0), "{}", recorded.account);
+    assert_eq!(recorded.account["refused"], serde_json::json!([]));
+}
+
+/// A directory in the machine's `/dev/shm` with this owner and mode; removed in the end.
+fn directory_of(user: u32, mode: u32) -> tempfile::TempDir {
+    let made = tempfile::Builder::new().prefix("rtscope-test-").tempdir_in("/dev/shm").expect("root may");
+    std::os::unix::fs::chown(made.path(), Some(user), Some(user)).expect("root may");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+    fs::set_permissions(made.path(), mode).expect("root may");
+    made
+}
+
+/// A user can mount any directory over his `/dev/shm`: that of another user, who would lose events, or one in which all may make files.
+// NEEDS: host
+#[test]
+fn root_a_directory_of_somebody_elses_is_no_containers() {
+    if skipped() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
+    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        skip!("this kernel lets no user make a user namespace");
+    }
+    let (open, theirs, his) =
+        (directory_of(0, 0o1777), directory_of(4712, 0o700), directory_of(4711, 0o1777));
+    let containers = [&open, &theirs, &his].map(|directory| {
+        let mut container = Container::start_with(&user, &["-U", "-r"]);
+        container.obey(&format!(
+            "umount /dev/shm && mount --bind {} /dev/shm && echo done",
+            directory.path().display()
+        ));
+        assert_eq!(container.line(), "done");
+        container
+    });
+    let recorder = recorder(&fixture, &[]);
+    // His own is as good as a file system of his.
+    wait_until("it is found", || his.path().join("rtscope-session").exists());
+    // Of the others the second visit tells, after another second.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(!open.path().join("rtscope-session").exists(), "root makes no file there");
+    let recorded = recorder.end();
+    let refused = recorded.account["refused"].as_array().expect("a list");
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    let wanted = (&"shm_of_others".into(), &4711.into(), &2.into());
+    assert_eq!((&refused[0]["cause"], &refused[0]["user"], &refused[0]["count"]), wanted, "{refused:?}");
+    containers.into_iter().for_each(Container::end);
+}

@@ -4,21 +4,22 @@
 //! What a name is costs some microseconds, which are a part of the time for reading names (`base`). Only a directory of the user whose name it has
 //! is opened. Everything else is on the account of whoever made it, in `/dev/shm` its owner: it hides nothing that others have made.
 
-use super::{Looker, SOON_DUE};
+use super::{Heard, Looker, SOON_DUE};
 use crate::Error;
-use crate::budget::{Cause, NAMES_MAX, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD, TAKERS_MAX, TURN};
+use crate::budget::{
+    Cause, NAMES_BURST, NAMES_MAX, PLACES_OF_CONTAINER, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD,
+    TAKERS_MAX, TURN,
+};
 use crate::directory::UserDirectory;
 use crate::look::Found;
 use crate::look::place::Place;
+use crate::look::share::Share;
 use crate::session::ServedDirectory;
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Directories of programs in one container.
-const DIRECTORIES_MAX: usize = 16;
 
 /// What cannot be used, as it was told.
 #[derive(Debug, Default)]
@@ -73,13 +74,23 @@ impl Looker {
         let due = self.bases.iter().filter(|(_, base)| base.next <= soon);
         let mut due: Vec<(Instant, u64)> = due.map(|(number, base)| (base.next, *number)).collect();
         due.sort_unstable();
-        let mut had_turn = BTreeSet::new();
+        let (mut had_turn, begun) = (BTreeSet::new(), Instant::now());
         for (_, number) in due {
-            let container = self.containers.all.iter().find(|container| container.number == number);
-            if container.and_then(|container| container.user).is_none_or(|user| had_turn.insert(user)) {
+            let has_turn = match self.user_of_base(number) {
+                Some(user) => had_turn.insert(user),
+                // Of root's containers there can be any number, too. The one that has waited longest is first.
+                None => number == 0 || begun.elapsed() < TURN,
+            };
+            if has_turn {
                 self.read_base(number);
             }
         }
+    }
+
+    /// The ordinary user whose container it is. In one of root's there can be any number of users, as on this machine.
+    fn user_of_base(&self, number: u64) -> Option<u32> {
+        let container = self.containers.all.iter().find(|container| container.number == number);
+        container.and_then(|container| container.user).filter(|user| *user != 0)
     }
 
     /// Reads a part of one, and looks at what its names are.
@@ -91,8 +102,8 @@ impl Looker {
             let asked = self.session.as_ref().filter(|_| is_new).map(|session| session.settings.uids.clone());
             asked.into_iter().flatten().for_each(|uid| self.find_user(0, uid));
         }
-        // In this machine's own, whoever makes too many names cannot hide others' directories.
-        let limit = (number != 0).then_some(NAMES_MAX);
+        // Where there are several users, whoever makes too many names cannot hide others' directories.
+        let limit = self.user_of_base(number).map(|_| NAMES_MAX);
         let mut is_over = false;
         while !is_over && begun.elapsed() < TURN {
             let Some(base) = self.bases.get_mut(&number) else { return };
@@ -110,20 +121,45 @@ impl Looker {
 
     fn tell_crowded(&mut self, number: u64) {
         let container = self.containers.all.iter().find(|container| container.number == number);
-        let shown = container.map(|container| (container.user, container.shown.display().to_string()));
-        if let Some((user, shown)) = shown.filter(|(_, shown)| self.told.insert(shown.clone())) {
-            self.out.tell(Found::Refusal(user.unwrap_or(0), Cause::TooManyNames, shown));
+        let shown = container.map(|container| container.shown.display().to_string());
+        let Some((user, shown)) = self.user_of_base(number).zip(shown) else { return };
+        if self.told.insert(shown.clone()) {
+            self.out.tell(Found::Refusal(user, Cause::TooManyNames, shown));
+        }
+    }
+
+    /// Looks at new names, for a while. Anybody can make, and remove again, some 80 000 of them a second: nobody knows whose those were, so they have a share of
+    /// the time together. What is left is found when the base is next read.
+    pub(super) fn find_named(&mut self, base: u64, users: BTreeSet<u32>) {
+        let (with_name, without): (Vec<u32>, Vec<u32>) =
+            users.into_iter().partition(|uid| self.subordinates.has_name(*uid));
+        let user = self.user_of_base(base).unwrap_or(0);
+        for (has_name, users) in [(true, with_name), (false, without)] {
+            let begun = Instant::now();
+            self.heard.retain(|_, share| !share.owed(begun).is_zero());
+            let whose = Heard { user, is_container: base != 0, has_name };
+            let is_used_up = self.heard.get(&whose).is_some_and(|share| share.owed(begun) >= NAMES_BURST);
+            if users.is_empty() || is_used_up {
+                continue;
+            }
+            let mut users = users.into_iter();
+            while let Some(uid) = users.next().filter(|_| begun.elapsed() < TURN) {
+                self.find_user(base, uid);
+            }
+            let share = self.heard.entry(whose).or_insert_with(|| Share::new(begun));
+            share.charge(Instant::now(), begun.elapsed());
         }
     }
 
     /// Opens a user's directory, if it is new, and his.
     pub(super) fn find_user(&mut self, base: u64, uid: u32) {
+        if base == 0 && self.has_place(0, uid) {
+            return;
+        }
         let container = self.containers.all.iter().find(|container| container.number == base);
-        let is_full = match container {
-            None => base != 0 || self.has_place(0, uid),
-            Some(_) => self.places.iter().filter(|place| place.container == base).count() >= DIRECTORIES_MAX,
+        let Some(state) = self.bases.get_mut(&base).filter(|_| base == 0 || container.is_some()) else {
+            return;
         };
-        let Some(state) = self.bases.get_mut(&base).filter(|_| !is_full) else { return };
         let (owner, is_private) = match state.status(&UserDirectory::name_of(uid)) {
             Ok(status) => (status.st_uid, UserDirectory::is_private(&status)),
             Err(Errno::ENOENT) => return,
@@ -139,7 +175,7 @@ impl Looker {
         if !is_private || base == 0 && owner != uid {
             self.refuse(base, uid, account, path);
         // A user of a container could make any number of directories there: one is used for each owner.
-        } else if !self.has_place(base, owner) && !self.has_too_many(account, &path) {
+        } else if !self.has_place(base, owner) && !self.has_too_many(account, base, &path) {
             let container = self.containers.all.iter().find(|container| container.number == base);
             let directory = match container {
                 None => UserDirectory::open(&self.base, uid),
@@ -156,10 +192,19 @@ impl Looker {
         self.places.iter().any(is_it)
     }
 
-    fn has_too_many(&mut self, account: u32, path: &Path) -> bool {
-        let of_user = self.places.iter().filter(|place| place.user == account).count();
-        let has_too_many = account != 0 && of_user >= PLACES_OF_USER;
-        if has_too_many && self.told.insert(format!("places {account}")) {
+    /// Whether a user has as many directories as he may. Where root has made a user namespace for a container, its users cannot be told apart, so they have
+    /// a limit together.
+    fn has_too_many(&mut self, account: u32, base: u64, path: &Path) -> bool {
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let is_of_roots = account == 0 && container.is_some_and(|container| container.user.is_some());
+        let all = self.places.iter().filter(|place| place.user == account);
+        let has_too_many = match account {
+            0 if is_of_roots => all.filter(|place| place.container == base).count() >= PLACES_OF_CONTAINER,
+            0 => false,
+            _ => all.count() >= PLACES_OF_USER,
+        };
+        let of = if is_of_roots { base } else { 0 };
+        if has_too_many && self.told.insert(format!("places {account} {of}")) {
             self.out.tell(Found::Refusal(account, Cause::TooManyContainers, path.display().to_string()));
         }
         has_too_many

@@ -2,7 +2,8 @@
 //! What one user, or all processes together, can make the thread take of its time.
 
 use super::*;
-use crate::budget::CENSUS_LATE;
+use crate::budget::{CENSUS_LATE, NAMES_BURST};
+use crate::mounts::Shm;
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
@@ -129,4 +130,138 @@ fn root_a_census_that_takes_long_is_told_while_it_goes_on_and_once() {
         std::thread::yield_now();
     }
     assert_eq!((late(&mut looker), late(&mut looker)), (1, 0));
+}
+
+impl Looker {
+    /// Adds a container of this user with this `/dev/shm`.
+    fn add_container_of(&mut self, user: Option<u32>, shm: &Path) -> u64 {
+        let dir = File::open(shm).unwrap();
+        let status = nix::sys::stat::fstat(&dir).unwrap();
+        let shm = Shm { dir: dir.into(), status, is_its_users: true };
+        let found = self.containers.found(&self.base, (1, std::process::id()), shm, user);
+        assert_eq!(found, Discovery::New);
+        self.add_container();
+        self.containers.all.last().unwrap().number
+    }
+
+    /// Reads a base to its end.
+    fn read_all(&mut self, number: u64) {
+        let rounds = self.bases[&number].rounds;
+        while self.bases[&number].rounds == rounds {
+            self.read_bases();
+        }
+    }
+}
+
+/// What was refused.
+fn refused(found: &Receiver<Found>) -> Vec<(u32, Cause)> {
+    let refusal = |found| if let Found::Refusal(user, cause, _) = found { Some((user, cause)) } else { None };
+    found.try_iter().filter_map(refusal).collect()
+}
+
+// NEEDS: host
+#[test]
+fn root_users_of_a_container_are_all_served_or_it_is_told() {
+    if !nix::unistd::geteuid().is_root() {
+        rtscope_testkit::skip!("it needs root");
+    }
+    // Of each: directories, served ones, and what is refused.
+    for (user, made, served, refusals) in [
+        (None, 300, 300, vec![]),
+        (Some(0), 256, 256, vec![]),
+        (Some(0), 260, 256, vec![(0, Cause::TooManyContainers)]),
+        (Some(LIAR), 32, 32, vec![]),
+        (Some(LIAR), 40, 32, vec![(LIAR, Cause::TooManyContainers)]),
+    ] {
+        let (base, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for number in 0..made {
+            let path = shm.path().join(UserDirectory::name_of(number));
+            DirBuilder::new().mode(0o700).create(&path).unwrap();
+            std::os::unix::fs::chown(&path, Some(OTHER + 1 + number), None).unwrap();
+        }
+        let (mut looker, found) = looker(base.path());
+        let container = looker.add_container_of(user, shm.path());
+        for _ in 0..2 {
+            looker.bases.get_mut(&container).unwrap().next = Instant::now();
+            looker.read_all(container);
+        }
+        let places = looker.places.iter().filter(|place| place.container == container).count();
+        assert_eq!((places, refused(&found)), (served, refusals), "{user:?}");
+    }
+}
+
+#[test]
+fn names_in_a_container_of_roots_hide_nobody_and_in_a_users_are_his() {
+    for (user, served, refusals) in
+        [(None, 1, vec![]), (Some(0), 1, vec![]), (Some(LIAR), 0, vec![(LIAR, Cause::TooManyNames)])]
+    {
+        let (base, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in(SHARED_MEMORY).unwrap());
+        let uid = nix::unistd::geteuid().as_raw();
+        let (mut looker, found) = looker(base.path());
+        let container = looker.add_container_of(user, shm.path());
+        // A tmpfs lists names in the order in which they were made, or the other way around.
+        for number in 0..66_000 {
+            File::create(shm.path().join(format!("n{number}"))).unwrap();
+            if number == 33_000 {
+                DirBuilder::new().mode(0o700).create(shm.path().join(UserDirectory::name_of(uid))).unwrap();
+            }
+        }
+        looker.read_all(container);
+        let places = looker.places.iter().filter(|place| place.container == container).count();
+        assert_eq!((places, refused(&found)), (served, refusals), "{user:?}");
+    }
+}
+
+#[test]
+fn new_names_have_a_part_of_the_time_and_are_found_at_the_next_reading() {
+    let uid = nix::unistd::geteuid().as_raw();
+    for (is_used_up, heard) in [(false, 1), (true, 0)] {
+        let base = tempfile::tempdir().unwrap();
+        let (mut looker, _found) = looker(base.path());
+        looker.read_all(0);
+        let mut watch = DirectoryWatch::new().unwrap();
+        watch.watch(base.path(), Watched::Base(0)).unwrap();
+        looker.watch = Some(watch);
+        if is_used_up {
+            let now = Instant::now();
+            for has_name in [false, true] {
+                let whose = Heard { user: 0, is_container: false, has_name };
+                looker.heard.entry(whose).or_insert(Share::new(now)).charge(now, Duration::from_secs(3600));
+            }
+        }
+        DirBuilder::new().mode(0o700).create(base.path().join(UserDirectory::name_of(uid))).unwrap();
+        looker.hear();
+        assert_eq!(looker.places.len(), heard);
+        looker.bases.get_mut(&0).unwrap().next = Instant::now();
+        looker.read_all(0);
+        assert_eq!(looker.places.len(), 1);
+    }
+}
+
+#[test]
+fn new_names_in_all_containers_of_a_user_have_one_share() {
+    let all: Vec<_> = (0..4).map(|_| tempfile::tempdir().unwrap()).collect();
+    let (mut looker, _found) = looker(all[0].path());
+    let his = [1, 2].map(|number: usize| looker.add_container_of(Some(LIAR), all[number].path()));
+    let of_root = looker.add_container_of(None, all[3].path());
+    let made_up = || (LIAR..LIAR + 100_000).collect::<BTreeSet<u32>>();
+    let owed =
+        |looker: &Looker| looker.heard.values().map(|share| share.owed(Instant::now())).sum::<Duration>();
+    let mut turns = 0;
+    while owed(&looker) < NAMES_BURST {
+        looker.find_named(his[turns % 2], made_up());
+        turns += 1;
+        assert!(turns < 1000, "{:?}", looker.heard);
+    }
+    assert!(turns > 1, "{:?} in one turn", looker.heard);
+    println!("    {turns} turns");
+    let number_of = |looker: &Looker| looker.heard.len();
+    assert_eq!(number_of(&looker), 1);
+    // Neither of them has time now; root's, and this machine's, have.
+    for (base, is_heard) in [(his[0], false), (his[1], false), (of_root, true), (0, true)] {
+        let before = (number_of(&looker), owed(&looker));
+        looker.find_named(base, made_up());
+        assert_eq!(owed(&looker) > before.1, is_heard, "{base}");
+        assert_eq!(number_of(&looker), before.0 + usize::from(is_heard), "{base}");
+    }
 }
