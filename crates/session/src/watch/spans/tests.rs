@@ -111,8 +111,10 @@ fn as_json_both_events_are_beside_the_rest_and_are_read_again() {
     fake.event(1, 0, 200 * MS, 7);
     fake.event(1, 1, 210 * MS, u64::MAX);
     fake.look(211 * MS, false);
-    let [late] = fake.tracker.take_late().try_into().unwrap();
+    let [mut late] = fake.tracker.take_late().try_into().unwrap();
     let text = serde_json::to_value(&late).unwrap();
+    // On whose account it is, is for the watch alone, and not written.
+    assert_eq!(late.events.as_mut().and_then(|events| events.account.take()), Some(ring(1, "driver").uid));
     assert_eq!(
         (text["from"]["event"].as_str(), text["to"]["fields"]["id"].as_u64()),
         (Some("a:begin"), Some(u64::MAX))
