@@ -12,7 +12,7 @@
 #pragma GCC system_header
 #endif
 
-#include "files.h"
+#include "place.h"
 
 #include <string.h>
 

@@ -191,6 +191,7 @@ struct rtscope__file {
 	int number;	   /* an error, in its place, is a small negative number */
 	uint64_t identity; /* 0: the kernel does not tell */
 };
+#define RTSCOPE__NO_FILE (~(uint64_t)0)
 
 /* Of a path that is not a link, or, with path "", of an open file. */
 static inline int rtscope__status(int file, const char *path, struct statx *status)
@@ -213,8 +214,7 @@ static inline uint64_t rtscope__identity(const struct statx *status)
 }
 
 /*
- * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell; -1: there is no such file. `owner`, if not NULL: what
- * it is and whose. Not inlined, and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
+ * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell. `owner`, if not NULL: what it is and whose. Not inlined, and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
  */
 struct rtscope__owner {
 	uint32_t mode, user;
@@ -228,7 +228,7 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *p
 	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM)
 		return 0;
 	if (error)
-		return ~(uint64_t)0;
+		return RTSCOPE__NO_FILE;
 	RTSCOPE__FRESH(status, sizeof(status));
 #if defined(__x86_64__)
 	if (owner) {
@@ -246,10 +246,11 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *p
 					    (uint32_t)((status[0] & 0xff) | (status[0] >> 12 & 0xfff00)));
 }
 
-/* Whether the number is still that of the file that was opened. */
+/* Whether the number is still that of the file that was opened. One that is closed is nobody's, and may be another one's at once. */
 static inline int rtscope__is_ours(struct rtscope__file file)
 {
-	return !file.identity || rtscope__identity_of(file.number, "", NULL) == file.identity;
+	return !file.identity ||
+	       (file.identity != RTSCOPE__NO_FILE && rtscope__identity_of(file.number, "", NULL) == file.identity);
 }
 
 /*
@@ -258,8 +259,11 @@ static inline int rtscope__is_ours(struct rtscope__file file)
  */
 static inline struct rtscope__file rtscope__open_in(int directory, const char *path, int flags, int mode)
 {
-	struct rtscope__file file = { 0, flags & RTSCOPE__O_EXCL ? 1 : rtscope__identity_of(directory, path, NULL) };
+	struct rtscope__file file = { 0, RTSCOPE__NO_FILE };
 
+	/* What is to be made is not there yet. */
+	if (!(flags & RTSCOPE__O_EXCL))
+		file.identity = rtscope__identity_of(directory, path, NULL);
 	file.number = (int)rtscope__call_again(__NR_openat, directory, (long)path,
 					       flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
 	if (file.number < 0 || rtscope__is_ours(file))

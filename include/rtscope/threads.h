@@ -11,6 +11,7 @@
 #endif
 
 #include "channel.h"
+#include "steps.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A model checker for the rings of programs: the shipped writer (include/rtscope/ring.h) and the shipped reader (`ring`, `walk`)
+//! A model checker for the rings of programs: the shipped writer (include/rtscope/ring.h, steps.h) and the shipped reader (`ring`, `walk`)
 //! run in it as they are, not twins of them.
 //!
 //! The writer is compiled with accesses that call the model ([`writer`]), and the words of a mapping ask it (`memory`). Memory is as

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * The writer of the model: include/rtscope/ring.h as it is shipped, whose accesses to memory become calls of the model (mod.rs).
+ * The writer of the model: include/rtscope/ring.h and steps.h as they are shipped, whose accesses to memory become calls of the model (mod.rs).
  * Around it stand only the loop of rtscope__reserve_slowly() (threads.h) and an event.
  */
 #define RTSCOPE_MODEL
@@ -58,7 +58,7 @@ static inline uint64_t rtscope__now(uint32_t kind)
 	return model.now();
 }
 
-#include <rtscope/ring.h>
+#include <rtscope/steps.h>
 
 static struct rtscope__thread thread;
 static uint32_t cpu;

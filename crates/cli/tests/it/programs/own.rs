@@ -120,3 +120,27 @@ fn a_program_whose_users_directory_is_there_makes_none() {
     assert!(calls.contains("/dev/shm/rtscope-"), "{calls}");
     assert!(!calls.contains("mkdir"), "{calls}");
 }
+
+/// Programs with another version of the header may be looking at what is behind.
+#[test]
+fn a_look_page_that_another_version_made_larger_stays_so() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    const USER: u32 = 4713;
+    let place = PathBuf::from(format!("/dev/shm/rtscope-{USER}"));
+    let _ = std::fs::remove_dir_all(&place);
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let run = || {
+        let user = [format!("--reuid={USER}"), format!("--regid={USER}"), "--clear-groups".to_owned()];
+        let status = Command::new("setpriv").args(user).arg(&own).args(["masked", "0"]).output();
+        assert!(status.expect("it is there").status.success());
+        std::fs::metadata(place.join("look")).expect("a program has made it").len()
+    };
+    let bytes = run();
+    let look = std::fs::File::options().write(true).open(place.join("look"));
+    look.and_then(|look| look.set_len(2 * bytes)).expect("root may");
+    assert_eq!(run(), 2 * bytes);
+    std::fs::remove_dir_all(&place).expect("root may");
+}

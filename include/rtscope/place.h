@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The place of this user in /dev/shm: a directory, in which only he can make files, and the look page in it. The page is mapped by all of his programs that
+ * nobody records, and tells them that a recorder has come.
+ */
+#ifndef RTSCOPE_PLACE_H
+#define RTSCOPE_PLACE_H
+
+#if !defined(RTSCOPE_LINT)
+#pragma GCC system_header
+#endif
+
+#include "files.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Whether who started this program is not to see what it does, and has its files all the same: a program that was given a group or
+ * capabilities, or was another user's and has changed to this one. One that runs as another user leaves its files with that one.
+ * RTSCOPE_ALLOW_PRIVILEGED, in all sources of the program: the user may.
+ */
+static inline int rtscope__is_privileged(void)
+{
+#if defined(RTSCOPE_ALLOW_PRIVILEGED)
+	return 0;
+#endif
+	return rtscope__auxiliary(RTSCOPE__AT_SECURE) &&
+	       rtscope__user() == (uint32_t)rtscope__call(__NR_getuid, 0, 0, 0, 0, 0, 0);
+}
+
+/*
+ * Whether this process can be another user again, with that one's rights: it runs as one who could change its files' names under it, and
+ * would make its files where that one wants them.
+ */
+static inline int rtscope__can_change_back(void)
+{
+	uint32_t real = 0, effective = 0, saved = 0;
+
+	rtscope__call(__NR_getresuid, (long)&real, (long)&effective, (long)&saved, 0, 0, 0);
+	return saved != effective || (effective && !real);
+}
+
+/* A user that has no number in this user namespace. */
+#define RTSCOPE__NOBODY 65534u
+
+/*
+ * The number of this user where /dev/shm belongs: another one in a user namespace (unshare -U, a browser's sandbox) that has got its
+ * /dev/shm from outside, which is seen by root's having no number here. RTSCOPE__NOBODY: it cannot be told.
+ */
+static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
+{
+	uint32_t user = rtscope__user();
+	uint64_t numbers[3] = { 0, 0, 0 };
+	long bytes = 0;
+	int field = 0, in_number = 0;
+	struct rtscope__file file;
+
+	if (rtscope__status(RTSCOPE__AT_FDCWD, "/dev/shm", &room->status) || room->status.stx_uid != RTSCOPE__NOBODY)
+		return user;
+	file = rtscope__open("/proc/self/uid_map", RTSCOPE__O_RDONLY, 0);
+	if (file.number >= 0) {
+		bytes = rtscope__read(file, room->session, 4096);
+		rtscope__close(file);
+	}
+	/* Lines of the first number here, the first outside, and how many (user_namespaces(7)). */
+	for (long at = 0; at < bytes; at++) {
+		char digit = (char)room->session[at];
+
+		if (digit >= '0' && digit <= '9') {
+			numbers[field] = numbers[field] * 10 + (uint64_t)(digit - '0');
+			in_number = 1;
+		} else if (in_number) {
+			in_number = 0;
+			field++;
+		}
+		if (field < 3)
+			continue;
+		if (user >= numbers[0] && user - numbers[0] < numbers[2])
+			return (uint32_t)(numbers[1] + (user - numbers[0]));
+		numbers[0] = numbers[1] = numbers[2] = 0;
+		field = 0;
+	}
+	return RTSCOPE__NOBODY;
+}
+
+/*
+ * The directory of this user, which nobody else may write into. 0, or an errno: then there is none, and what somebody else may have put
+ * in its place is not used, such as a link to another directory. Needs `busy`.
+ */
+static inline int rtscope__make_directory(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+	uint32_t user = rtscope__user_outside(shared->room);
+	char *end = shared->directory + rtscope__length(shared->directory, sizeof(shared->directory));
+	int error = 0;
+
+	/* One that has no number yet is the child of one that had: its directory is still that. */
+	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
+		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
+	/*
+	 * Made only where it is not there: for that the kernel waits until nobody reads or changes /dev/shm, and any user can take as long as he likes
+	 * to read it (into a page that a FUSE server of his gives).
+	 */
+	error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	if (error == RTSCOPE__ENOENT) {
+		error = (int)-rtscope__call_again(__NR_mkdirat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0,
+						  0);
+		if (!error || error == RTSCOPE__EEXIST)
+			error = -rtscope__status(RTSCOPE__AT_FDCWD, shared->directory, status);
+	}
+	/* Made with a mask of the program's that leaves its user nothing. (It may have been exchanged for a link since.) */
+	if (!error && !rtscope__overrides() && (status->stx_mode & 0170700) < 0040700 &&
+	    (status->stx_mode & 0170000) == 0040000 && status->stx_uid == rtscope__user())
+		rtscope__call_again(__NR_fchmodat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0700, 0, 0, 0);
+	/* A directory, this user's, and nobody else may look into it. */
+	if (!error && ((status->stx_mode & 0170000) != 0040000 || status->stx_uid != rtscope__user() ||
+		       status->stx_mode & 077 || rtscope__is_privileged() || rtscope__can_change_back()))
+		error = RTSCOPE__EPERM;
+	rtscope__put(error ? shared->directory : end, error ? RTSCOPE__NOWHERE : "");
+	return error;
+}
+
+/*
+ * Another user has made this one's directory. Only root's recorder takes such a place back, and it has no way to tell this process: so a page of its own
+ * is in the place of the look page, and says for ever that somebody may record. Events then try again now and then, as where no file can be made.
+ * Needs `busy`.
+ */
+static inline void rtscope__wait_for_place(struct rtscope__shared *shared)
+{
+	long memory = -RTSCOPE__EINVAL;
+
+	if (!rtscope__user() && !rtscope__user_outside(shared->room) && !rtscope__is_privileged() && shared->lazy &&
+	    shared->look == &rtscope__off)
+		memory = rtscope__map(RTU_LOOK_BYTES, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
+	if (rtscope__is_error(memory))
+		return;
+	((struct rtu_look *)memory)->look = 1;
+	shared->look = &((struct rtu_look *)memory)->look;
+}
+
+static inline int rtscope__waits_for_place(const struct rtscope__shared *shared)
+{
+	return shared->look != &rtscope__off && !shared->look_file;
+}
+
+/* Whether another user has root's place still. One system call, since it is asked again and again. */
+static RTSCOPE__NOT_INLINE int rtscope__is_place_taken(void)
+{
+	struct statx status;
+
+	return !rtscope__status(RTSCOPE__AT_FDCWD, "/dev/shm/rtscope-0", &status) && status.stx_uid;
+}
+
+/*
+ * Maps the look page of this user. Without one, forks' children make files at once. A page that was there in its place stays: events may be
+ * reading it. Needs `busy`.
+ */
+static inline void rtscope__map_look(struct rtscope__shared *shared)
+{
+	struct statx *status = &shared->room->status;
+	struct rtscope__file directory, file;
+	struct rtu_look *look;
+	long memory = -RTSCOPE__EINVAL;
+
+	if ((shared->look != &rtscope__off && !rtscope__waits_for_place(shared)) ||
+	    !rtscope__fits_limit(RTU_LOOK_BYTES))
+		return;
+	rtscope__put_name(shared, shared->room->path, "look");
+	file = directory = rtscope__enter_directory(shared);
+	if (rtscope__has_entered(directory)) {
+		const char *name = rtscope__name_in(shared, directory, shared->room->path);
+
+		file = rtscope__open_behind_streams(directory.number, name,
+						    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
+		if (file.number >= 0 && !rtscope__status(directory.number, name, status) &&
+		    (status->stx_mode & 0170000) == 0100000 && status->stx_uid == rtscope__user() &&
+		    rtscope__identity(status) == file.identity && !rtscope__allocate(file, RTU_LOOK_BYTES) &&
+		    /* One of another version of this header may be larger, and is in use. */
+		    (status->stx_size >= RTU_LOOK_BYTES || !rtscope__set_size(file, directory, name, RTU_LOOK_BYTES)))
+			memory = rtscope__map_file(file, NULL, RTU_LOOK_BYTES);
+	}
+	rtscope__leave_directory(directory);
+	if (file.number < 0)
+		return;
+	rtscope__close(file);
+	if (rtscope__is_error(memory))
+		return;
+	look = (struct rtu_look *)memory;
+	look->magic = RTU_LOOK_MAGIC;
+	look->abi_version = RTU_ABI_VERSION;
+	shared->look_file = rtscope__identity(status);
+	RTSCOPE__STORE(shared->look, &look->look);
+}
+
+/* The look page, if there is one. */
+static inline struct rtu_look *rtscope__look_page(const struct rtscope__shared *shared)
+{
+	return (struct rtu_look *)((uintptr_t)shared->look - offsetof(struct rtu_look, look));
+}
+
+/*
+ * Whether this process still sees the look page that it has mapped: not in another root or mount namespace, where there may well be
+ * another directory of the same name. What it had would be lost there. One without a look page is believed.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__sees_look(const struct rtscope__shared *shared)
+{
+	char path[RTSCOPE__OWN_PATH_BYTES];
+	struct statx status;
+
+	if (shared->look == &rtscope__off)
+		return 1;
+	rtscope__put_name(shared, path, "look");
+	return !rtscope__status(RTSCOPE__AT_FDCWD, path, &status) && rtscope__identity(&status) == shared->look_file;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
