@@ -177,8 +177,7 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 	int error;
 
 	if (device->first == RTSCOPE__BY_PTWRITE) {
-		memory = rtscope__map(device->map_bytes,
-				      RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+		memory = rtscope__map_nothing(device->map_bytes);
 		if (!rtscope__is_error(memory))
 			rtscope__note_mapping(made, (void *)memory, device->map_bytes);
 		return memory;
@@ -191,8 +190,7 @@ static inline long rtscope__map_device(struct rtscope__shared *shared, struct rt
 		return error ? error : -RTSCOPE__ENOTTY;
 	if (rtscope__is_forked_since(shared, begun))
 		return -RTSCOPE__EAGAIN;
-	memory = rtscope__map(device->map_bytes, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE,
-			      -1);
+	memory = rtscope__map_nothing(device->map_bytes);
 	if (rtscope__is_error(memory))
 		return memory;
 	around = (void *)memory;

@@ -108,15 +108,6 @@ static inline void rtscope__give(struct rtscope__shared *shared)
 
 /* ---- the directory --------------------------------------------------------------------------------------------------- */
 
-/* Whether this process has one of these capabilities (linux/capability.h), or it cannot be told. */
-static inline int rtscope__may(uint32_t capabilities)
-{
-	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
-	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
-
-	return rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & capabilities;
-}
-
 /*
  * Whether this process may do in others' directories what its user may not: by CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
  * or CAP_FOWNER (linux/capability.h: 0 to 3). Nobody can exchange root's directory.
@@ -214,7 +205,18 @@ static RTSCOPE__NOT_INLINE long rtscope__set_size(struct rtscope__file file, str
 	return rtscope__call_again(__NR_ftruncate, file.number, (long)bytes, 0, 0, 0, 0);
 }
 
-/* Maps a file, at `place` if that is not NULL, with its pages there. -EBADF: another file has its number. */
+/* The pages of a mapping are there: no event waits for one. */
+static RTSCOPE__NOT_INLINE void rtscope__populate(void *memory, uint64_t bytes)
+{
+	/* 23: MADV_POPULATE_WRITE, since Linux 5.14. Before it each page comes when it is touched. */
+	if (!rtscope__call_again(__NR_madvise, (long)memory, (long)bytes, 23, 0, 0, 0))
+		return;
+	for (uint64_t at = 0; at < bytes; at += 4096)
+		/* ORDER: relaxed; it changes nothing. */
+		__atomic_fetch_or((unsigned char *)memory + at, 0, __ATOMIC_RELAXED);
+}
+
+/* Maps a file, at `place` if that is not NULL. -EBADF: another file has its number. */
 static RTSCOPE__NOT_INLINE long rtscope__map_file(struct rtscope__file file, void *place, uint64_t bytes)
 {
 	long memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
@@ -229,12 +231,6 @@ static RTSCOPE__NOT_INLINE long rtscope__map_file(struct rtscope__file file, voi
 			rtscope__unmap((void *)memory, bytes);
 		return -RTSCOPE__EBADF;
 	}
-	/* 23: MADV_POPULATE_WRITE, since Linux 5.14. Before it each page comes when it is touched: here, and not in an event. */
-	if (rtscope__call_again(__NR_madvise, memory, (long)bytes, 23, 0, 0, 0)) {
-		for (uint64_t at = 0; at < bytes; at += 4096)
-			/* ORDER: relaxed; it changes nothing. */
-			__atomic_fetch_or((unsigned char *)memory + at, 0, __ATOMIC_RELAXED);
-	}
 	return memory;
 }
 
@@ -244,20 +240,6 @@ static RTSCOPE__NOT_INLINE int rtscope__fits_limit(uint64_t bytes)
 
 	/* A file beyond this limit would be a signal. */
 	return rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_FSIZE, 0, (long)limit, 0, 0) || limit[0] >= bytes;
-}
-
-/*
- * After mlockall(MCL_FUTURE) each mapping counts as locked memory, of which the program has a limit: then its own malloc() would fail. So where there is one,
- * this one is not locked; RTSCOPE_LOCK asks for that.
- */
-static RTSCOPE__NOT_INLINE void rtscope__leave_locked(void *memory, uint64_t bytes)
-{
-	uint64_t limit[2];
-
-	/* 1 << 14: CAP_IPC_LOCK, to which no limit applies. */
-	if (!rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_MEMLOCK, 0, (long)limit, 0, 0) && limit[0] != ~0ULL &&
-	    !rtscope__may(1u << 14))
-		rtscope__call(__NR_munlock, (long)memory, (long)bytes, 0, 0, 0, 0);
 }
 
 /*
@@ -384,26 +366,49 @@ static RTSCOPE__NOT_INLINE long rtscope__furnish(struct rtscope__file file, stru
 	return error;
 }
 
+/* Maps a file at `around`, which is memory of nobody with as much behind the file as its first page. Where locked memory has a limit, it is not locked. */
+static RTSCOPE__NOT_INLINE long rtscope__map_in(struct rtscope__file file, unsigned char *around, uint64_t bytes)
+{
+	void *page = around + bytes;
+	long memory = -RTSCOPE__EINVAL;
+
+	if (!rtscope__limits_locked())
+		return rtscope__map_file(file, around, bytes);
+	/* Of a page that is not locked the kernel makes a larger mapping that is not (mremap(2), an old size of 0; Valgrind does not). 3: as below. */
+	if (!rtscope__is_error(rtscope__map_file(file, page, 4096))) {
+		rtscope__unlock(page, 4096);
+		memory = rtscope__call_again(__NR_mremap, (long)page, 0, (long)bytes, 3, (long)around, 0);
+		rtscope__map_over(page, 4096);
+	}
+	if (rtscope__is_error(memory))
+		memory = rtscope__map_file(file, around, bytes);
+	if (!rtscope__is_error(memory))
+		rtscope__unlock(around, bytes);
+	return memory;
+}
+
 /* Maps a new file at `place`, or, as a ring, anywhere. An error is a small negative number. */
 static RTSCOPE__NOT_INLINE long rtscope__map_new(struct rtscope__file file, uint64_t bytes, void *place,
 						 struct rtscope__remains *made)
 {
-	const uint64_t with_behind = bytes + (place ? 0 : RTSCOPE__BEHIND);
-	long memory =
-		rtscope__map(with_behind, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
-	void *around = (void *)memory;
+	const uint64_t with_behind = bytes + RTSCOPE__BEHIND;
+	long memory = rtscope__map_nothing(with_behind);
+	unsigned char *around = (unsigned char *)memory;
 
 	if (rtscope__is_error(memory))
 		return memory;
 	rtscope__note_mapping(made, around, with_behind);
-	memory = rtscope__map_file(file, around, bytes);
+	memory = rtscope__map_in(file, around, bytes);
 	if (!rtscope__is_error(memory))
-		rtscope__leave_locked(around, with_behind);
+		rtscope__populate(around, bytes);
 	if (place || rtscope__is_error(memory))
 		rtscope__note_mapping(made, NULL, 1);
 	/* What is in its place may be in use: it is exchanged at once. 3: MREMAP_MAYMOVE | MREMAP_FIXED */
-	if (!rtscope__is_error(memory) && place)
+	if (!rtscope__is_error(memory) && place) {
 		memory = rtscope__call_again(__NR_mremap, (long)around, (long)bytes, (long)bytes, 3, (long)place, 0);
+		if (!rtscope__is_error(memory))
+			rtscope__unmap(around + bytes, RTSCOPE__BEHIND);
+	}
 	if (rtscope__is_error(memory))
 		rtscope__unmap(around, with_behind);
 	return memory;

@@ -187,6 +187,7 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 	rtscope__close(file);
 	if (rtscope__is_error(memory))
 		return;
+	rtscope__populate((void *)memory, RTU_LOOK_BYTES);
 	look = (struct rtu_look *)memory;
 	look->magic = RTU_LOOK_MAGIC;
 	look->abi_version = RTU_ABI_VERSION;

@@ -335,6 +335,55 @@ static inline long rtscope__map(uint64_t bytes, int flags, int file)
 	return rtscope__call_again(__NR_mmap, 0, (long)bytes, RTSCOPE__PROT_RW, flags, file, 0);
 }
 
+static inline void rtscope__unmap(void *memory, uint64_t bytes)
+{
+	rtscope__call(__NR_munmap, (long)memory, (long)bytes, 0, 0, 0, 0);
+}
+
+/* Whether this process has one of these capabilities (linux/capability.h), or it cannot be told. */
+static inline int rtscope__may(uint32_t capabilities)
+{
+	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
+	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
+
+	return rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & capabilities;
+}
+
+/*
+ * Whether locked memory has a limit for this program. After mlockall(MCL_FUTURE) each mapping counts, from when it is made until munlock(2), and where ours
+ * took what is left, the program's own malloc() would fail. So where there is a limit, they are not locked; RTSCOPE_LOCK asks for that.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__limits_locked(void)
+{
+	uint64_t limit[2];
+
+	/* 1 << 14: CAP_IPC_LOCK, to which no limit applies. */
+	return !rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_MEMLOCK, 0, (long)limit, 0, 0) &&
+	       limit[0] != ~(uint64_t)0 && !rtscope__may(1u << 14);
+}
+
+static inline void rtscope__unlock(void *memory, uint64_t bytes)
+{
+	rtscope__call(__NR_munlock, (long)memory, (long)bytes, 0, 0, 0, 0);
+}
+
+/* Private memory of no file, which nobody has touched. Where locked memory has a limit, a page that is not locked, which grows. */
+static RTSCOPE__NOT_INLINE long rtscope__map_nothing(uint64_t bytes)
+{
+	const uint64_t first = rtscope__limits_locked() ? 4096 : bytes;
+	long memory = rtscope__map(first, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
+	void *page = (void *)memory;
+
+	if (rtscope__is_error(memory) || first == bytes)
+		return memory;
+	rtscope__unlock(page, first);
+	/* 1: MREMAP_MAYMOVE */
+	memory = rtscope__call_again(__NR_mremap, memory, (long)first, (long)bytes, 1, 0, 0);
+	if (rtscope__is_error(memory))
+		rtscope__unmap(page, first);
+	return memory;
+}
+
 /*
  * Private memory of zeros in the place of what is mapped there, at once: whoever stands in it, such as an event that a handler has
  * interrupted, finds memory all the time.
@@ -342,19 +391,23 @@ static inline long rtscope__map(uint64_t bytes, int flags, int file)
 static inline long rtscope__map_over(void *memory, uint64_t bytes)
 {
 	int flags = RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED;
-	long at = rtscope__call_again(__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
-				      flags | RTSCOPE__MAP_PRIVATE, -1, 0);
+	long nothing = bytes > 4096 && rtscope__limits_locked() ? rtscope__map_nothing(bytes) : -RTSCOPE__EINVAL;
+	long at = nothing;
 
+	/* 3: MREMAP_MAYMOVE | MREMAP_FIXED */
+	if (!rtscope__is_error(nothing))
+		at = rtscope__call_again(__NR_mremap, nothing, (long)bytes, (long)bytes, 3, (long)memory, 0);
+	if (!rtscope__is_error(at))
+		return at;
+	if (!rtscope__is_error(nothing))
+		rtscope__unmap((void *)nothing, bytes);
+	at = rtscope__call_again(__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW, flags | RTSCOPE__MAP_PRIVATE,
+				 -1, 0);
 	/* RLIMIT_DATA counts private memory, not this, which is as private: a fork's child maps over it again. */
-	if ((unsigned long)at > (unsigned long)-4096L)
+	if (rtscope__is_error(at))
 		at = rtscope__call_again(__NR_mmap, (long)memory, (long)bytes, RTSCOPE__PROT_RW,
 					 flags | RTSCOPE__MAP_SHARED, -1, 0);
 	return at;
-}
-
-static inline void rtscope__unmap(void *memory, uint64_t bytes)
-{
-	rtscope__call(__NR_munmap, (long)memory, (long)bytes, 0, 0, 0, 0);
 }
 
 /*

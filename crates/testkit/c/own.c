@@ -157,7 +157,7 @@ static int locked(int threads)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct sets[2];
-	const size_t own = 2 << 20;
+	const size_t own = 256 << 10;
 	struct rlimit limit;
 	pthread_attr_t small;
 	pthread_t thread;
@@ -173,8 +173,8 @@ static int locked(int threads)
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 65536);
 	pthread_barrier_init(&barrier, NULL, (unsigned int)threads + 1);
-	/* What the threads themselves take: stacks. A buffer has as much as the program's own memory and more. */
-	limit.rlim_cur = limit.rlim_max = (rlim_t)locked_bytes() + (rlim_t)threads * (1 << 18) + own;
+	/* What the threads themselves take: stacks, and a page of ours. There is no room for a buffer (1 MiB), not even for a moment. */
+	limit.rlim_cur = limit.rlim_max = (rlim_t)locked_bytes() + (rlim_t)threads * (96 << 10) + own;
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 	for (int i = 0; i < threads; i++)
 		if (pthread_create(&thread, &small, stays, NULL))
