@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the model shows: recorded + lost = emitted, each record whole and in order; and that it finds what is broken on purpose.
 
+mod broken;
+mod scenarios;
+
 use super::choices::Choices;
-use super::writer::{Change, Outcome, Writer};
-use super::{HANDLER, LOST, Limits, MEMORY, Memory, READER, RING, Weakened, with};
+use super::writer::{Outcome, Writer};
+use super::{HANDLER, LOST, MEMORY, Memory, READER, RING, Weakened, with};
 use crate::directory::{FileKind, FileName, ProcessId};
 use crate::records::{Decoder, Layout, Record};
 use crate::ring::Ring;
+use broken::BROKEN;
 use rtscope_event::exact::index;
 use rtscope_testkit::skip;
+use scenarios::{LARGER, Scenario, large, small};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::time::Duration;
 
-const LAYOUT: Layout = Layout { ring_bytes: 256, sub_bytes: 64, key: 5 };
-/// For random runs: behind an event that handlers interrupt, a ring may be filled by half. Then the reader gives the event up.
-const LARGER: Layout = Layout { ring_bytes: 512, sub_bytes: 128, ..LAYOUT };
 /// The stack pointer outside of handlers, how much deeper each handler is, and where a stack for handlers begins.
 const STACK: u64 = 1 << 20;
 const DEEPER: u64 = 1 << 12;
@@ -163,46 +165,6 @@ fn take(is_last: bool) {
     }
 }
 
-/// What is examined.
-#[derive(Clone, Copy)]
-struct Scenario {
-    layout: Layout,
-    limits: Limits,
-    /// Events before decisions are made, and after.
-    before: u32,
-    events: u32,
-    flight: bool,
-    moves: bool,
-    has_own_stack: bool,
-    /// How many events a handler emits.
-    burst: u32,
-    /// The reader gives up what it finds unfinished a second time.
-    is_impatient: bool,
-}
-
-const TAKING: Scenario = Scenario {
-    layout: LAYOUT,
-    limits: Limits { signals: 0, depth: 0, jumps: 0, forks: 0, takes: 2, old_values: 1, advances: 0 },
-    before: 7,
-    events: 5,
-    flight: false,
-    moves: false,
-    has_own_stack: false,
-    burst: 1,
-    is_impatient: false,
-};
-const FLIGHT: Scenario = Scenario {
-    layout: LAYOUT,
-    limits: Limits { signals: 0, depth: 0, jumps: 0, forks: 0, takes: 0, old_values: 1, advances: 0 },
-    before: 6,
-    events: 6,
-    flight: true,
-    moves: false,
-    has_own_stack: false,
-    burst: 1,
-    is_impatient: false,
-};
-
 /// Runs a scenario once with the next decisions. `Err`: what went wrong.
 fn run_once(
     scenario: &Scenario,
@@ -239,7 +201,8 @@ fn run_once(
         emit();
         Ok(0)
     } else if scenario.flight {
-        snapshot(scenario.limits.signals == 0)
+        let is_numbered = with(|memory| memory.limits.signals) == scenario.limits.signals;
+        snapshot(is_numbered)
     } else {
         finish()
     };
@@ -297,7 +260,8 @@ fn finish() -> Result<usize, String> {
     })
 }
 
-/// A snapshot while the writer writes: the newest events, whole and in order. `is_numbered`: no handler's came before the event that it interrupted.
+/// A snapshot while the writer writes: the newest events, whole and in order. `is_numbered`: no handler has come, whose events
+/// may be reserved before the one that it has interrupted, which has its number already.
 fn snapshot(is_numbered: bool) -> Result<usize, String> {
     with(|memory| {
         let stores = memory.stores;
@@ -365,173 +329,6 @@ fn reader(scenario: &Scenario) -> Ring {
     if scenario.is_impatient { ring.without_patience() } else { ring }
 }
 
-fn with_change(base: Scenario, change: fn(&mut Scenario)) -> Scenario {
-    let mut changed = base;
-    change(&mut changed);
-    changed
-}
-
-/// Scenarios whose runs are examined all. Each is small; together they have everything that may happen.
-fn small() -> Vec<(&'static str, Scenario)> {
-    let mut all = jumping();
-    all.extend([
-        ("old values", TAKING),
-        (
-            "more old values",
-            with_change(TAKING, |s| {
-                s.limits.old_values = 2;
-                s.limits.takes = 1;
-            }),
-        ),
-        (
-            "a full ring",
-            with_change(TAKING, |s| {
-                s.events = 11;
-                s.limits.takes = 1;
-            }),
-        ),
-        (
-            "a signal",
-            with_change(TAKING, |s| {
-                s.limits.signals = 1;
-                s.limits.depth = 1;
-                s.limits.takes = 1;
-            }),
-        ),
-        (
-            "signals in signals",
-            with_change(TAKING, |s| {
-                s.events = 2;
-                s.limits = Limits { signals: 2, depth: 2, takes: 1, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "signals on other CPUs, a full ring",
-            with_change(TAKING, |s| {
-                s.moves = true;
-                s.events = 8;
-                s.limits = Limits { signals: 1, depth: 1, takes: 0, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a fork",
-            with_change(TAKING, |s| {
-                // Several events in a sub-buffer, so that some need only a place.
-                s.layout = LARGER;
-                s.limits = Limits { forks: 1, takes: 0, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a fork in a signal",
-            with_change(TAKING, |s| {
-                s.events = 3;
-                s.limits = Limits { forks: 1, signals: 1, depth: 1, takes: 0, old_values: 0, ..s.limits };
-            }),
-        ),
-        ("a flight recorder", FLIGHT),
-        (
-            "a flight recorder that goes on",
-            with_change(FLIGHT, |s| s.limits = Limits { old_values: 0, advances: 1, ..s.limits }),
-        ),
-    ]);
-    all.extend(going_around());
-    all
-}
-
-/// Those with handlers that emit more than the ring has room for, in the middle of an event.
-fn going_around() -> Vec<(&'static str, Scenario)> {
-    vec![
-        (
-            "a handler with more events than the ring has room for",
-            with_change(TAKING, |s| {
-                s.burst = 9;
-                s.events = 2;
-                s.limits = Limits { signals: 1, depth: 1, takes: 2, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a handler with more events than that, of which the reader gives up what is open",
-            with_change(TAKING, |s| {
-                s.burst = 9;
-                s.events = 2;
-                s.is_impatient = true;
-                s.limits = Limits { signals: 1, depth: 1, takes: 2, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a flight recorder and a handler that goes around",
-            with_change(FLIGHT, |s| {
-                s.burst = 9;
-                s.events = 2;
-                s.limits = Limits { signals: 1, depth: 1, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a flight recorder and a handler with its own stack that goes around",
-            with_change(FLIGHT, |s| {
-                s.burst = 9;
-                s.events = 2;
-                s.has_own_stack = true;
-                s.limits = Limits { signals: 1, depth: 1, old_values: 0, ..s.limits };
-            }),
-        ),
-    ]
-}
-
-/// Those with handlers that jump away.
-fn jumping() -> Vec<(&'static str, Scenario)> {
-    vec![
-        (
-            "a handler that jumps away",
-            with_change(TAKING, |s| {
-                s.events = 3;
-                s.limits = Limits { signals: 1, depth: 1, jumps: 1, takes: 1, ..s.limits };
-            }),
-        ),
-        (
-            "a handler that jumps away from an event that needs only a place",
-            with_change(TAKING, |s| {
-                s.layout = LARGER;
-                s.events = 4;
-                s.limits = Limits { signals: 1, depth: 1, jumps: 1, takes: 0, old_values: 0, ..s.limits };
-            }),
-        ),
-        // Only one jump: after one out of a handler that has interrupted a handler's event on that stack, an event of the thread that a
-        // handler interrupts may be taken for left.
-        (
-            "a handler with its own stack that jumps away, a larger ring",
-            with_change(TAKING, |s| {
-                s.layout = LARGER;
-                s.events = 4;
-                s.has_own_stack = true;
-                s.limits = Limits { signals: 1, depth: 1, jumps: 1, takes: 1, old_values: 0, ..s.limits };
-            }),
-        ),
-        (
-            "a jump out of a handler in a handler",
-            with_change(TAKING, |s| {
-                s.events = 2;
-                s.limits = Limits { signals: 2, depth: 2, jumps: 1, takes: 0, old_values: 0, ..s.limits };
-            }),
-        ),
-    ]
-}
-
-/// Random runs have more of everything.
-fn large() -> [Scenario; 4] {
-    let limits = Limits { signals: 2, depth: 2, jumps: 0, forks: 0, takes: 4, old_values: 6, advances: 0 };
-    let flight = Limits { takes: 0, advances: 3, ..limits };
-    let jumps = Limits { signals: 3, jumps: 2, ..limits };
-    let full = Scenario { layout: LARGER, limits, before: 15, events: 16, moves: true, ..TAKING };
-    [
-        full,
-        Scenario { limits: jumps, ..full },
-        Scenario { limits: flight, before: 6, events: 12, flight: true, ..FLIGHT },
-        // Handlers that go around the ring, in handlers that do.
-        Scenario { layout: LARGER, limits: flight, before: 6, events: 6, burst: 14, ..FLIGHT },
-    ]
-}
-
 /// Of this thread: others may run beside it, and it does as much then.
 fn cpu_time() -> Duration {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has it").into()
@@ -557,7 +354,7 @@ fn every_event_is_taken_whole_once_and_in_order_or_counted_whatever_comes_betwee
         assert!(cpu_time() < until, "{name}: all runs were examined");
         assert!(events > 0 || scenario.limits.forks > 0, "{name}: something was seen");
     }
-    let each = seconds(4) / 4;
+    let each = seconds(4) / 3;
     for (seed, scenario) in large().into_iter().enumerate() {
         let choices = Choices::random(seed as u64 + 1);
         let until = cpu_time() + each;
@@ -566,147 +363,6 @@ fn every_event_is_taken_whole_once_and_in_order_or_counted_whatever_comes_betwee
         assert_eq!(fault, None, "seed {seed}, run {runs}");
     }
 }
-
-/// What is broken: a name, changes of the header, and an order of the reader that is left out.
-type Broken = (&'static str, &'static [Change], Weakened);
-
-const BROKEN: [Broken; 27] = [
-    (
-        "what has jumped away is not released",
-        &[("RTSCOPE__STORE_RELEASE(ring->settled, head);", "RTSCOPE__STORE(ring->settled, head);")],
-        Weakened::Nothing,
-    ),
-    (
-        "a handler takes what it has interrupted for left",
-        &[(
-            "\tif (stack < open || stack < doubter)\n\t\treturn RTSCOPE__INSIDE;\n\tif (stack == open) {",
-            "\tif (stack <= open) {",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "the place of an open record is used again",
-        &[(" || rtscope__is_spared(thread, sub_mask, position, tail, at)", "")],
-        Weakened::Nothing,
-    ),
-    (
-        "the place of a record that may have been left is used again",
-        &[("\tif (place)\n\t\tRTSCOPE__STORE(place->position, position);\n", "")],
-        Weakened::Nothing,
-    ),
-    (
-        "the place of a record in a handler is used again",
-        &[("event->at = place ? &place->position : NULL;", "event->at = NULL;")],
-        Weakened::Nothing,
-    ),
-    (
-        "an event that came in doubt is not noted",
-        &[("\t\tRTSCOPE__STORE(thread->doubter, stack);\n", "")],
-        Weakened::Nothing,
-    ),
-    (
-        "an event is not noted as open",
-        &[("\t\tRTSCOPE__STORE(thread->open, stack);\n", "")],
-        Weakened::Nothing,
-    ),
-    (
-        "an event is not open any more before it is complete",
-        &[(
-            "{\n\trtscope__publish(record);\n",
-            "{\n\tif (record.open)\n\t\tRTSCOPE__STORE(*record.open, (uintptr_t)0);\n\trtscope__publish(record);\n",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "a record's word is not released",
-        &[(
-            "RTSCOPE__STORE_RELEASE(*(uint64_t *)(void *)(record.place - 8), record.word)",
-            "RTSCOPE__STORE(*(uint64_t *)(void *)(record.place - 8), record.word)",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "what was given back is not acquired",
-        &[("RTSCOPE__LOAD_ACQUIRE(ring->tail)", "RTSCOPE__LOAD(ring->tail)")],
-        Weakened::Nothing,
-    ),
-    ("no fence before a sub-buffer is overwritten", &[("\tRTSCOPE__FENCE_STORES();", "")], Weakened::Nothing),
-    (
-        "a record is not marked as open",
-        &[("record.word | (uint64_t)RTU_OPEN << 16", "record.word")],
-        Weakened::Nothing,
-    ),
-    (
-        "the lap is not in the tag",
-        &[("((position >> where.shift) + where.key)", "(where.key)")],
-        Weakened::Nothing,
-    ),
-    (
-        "the limit forgets what is not given back",
-        &[("sub_end < room_end ? sub_end : room_end", "sub_end")],
-        Weakened::Nothing,
-    ),
-    (
-        "a full ring is written",
-        &[("if (position + need > room_end)\n\t\treturn RTSCOPE__FULL;", "")],
-        Weakened::Nothing,
-    ),
-    ("padding overwrites", &[("if (sub_end > room_end)", "if (0)")], Weakened::Nothing),
-    ("no space for the sync record", &[("need += sizeof(struct rtu_sync);", ";")], Weakened::Nothing),
-    (
-        "a reservation forgets handlers",
-        &[(
-            "if (RTSCOPE__LIKELY(rtscope__swap(&ring->head, position, position + bytes))) {",
-            "RTSCOPE__STORE(ring->head, position + bytes);\n{",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "a slow reservation forgets handlers",
-        &[(
-            "if (!rtscope__swap(&ring->head, position, position + bytes))\n\t\treturn RTSCOPE__AGAIN;",
-            "RTSCOPE__STORE(ring->head, position + bytes);",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "the time is read too early",
-        &[(
-            "position = RTSCOPE__LOAD(ring->head);\n\t\tnow = rtscope__now(RTSCOPE__LOAD(thread->clock));",
-            "now = rtscope__now(RTSCOPE__LOAD(thread->clock));\nposition = RTSCOPE__LOAD(ring->head);",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "a sync record is complete before its content",
-        &[(
-            "RTSCOPE__COPY(record.place, rest, sizeof(rest));\n\trtscope__publish(record);",
-            "rtscope__publish(record);\nRTSCOPE__COPY(record.place, rest, sizeof(rest));",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "the place is read after the reservation",
-        &[(
-            "\t\t\trtscope__begin(record);\n\t\t\treturn record;",
-            "record = rtscope__prepare(rtscope__read_where(thread), position, id, bytes, now);\nrecord.open = &thread->open;\nrtscope__begin(record);\nreturn record;",
-        )],
-        Weakened::Nothing,
-    ),
-    (
-        "no second look at the ring",
-        &[("if (RTSCOPE__LOAD(thread->ring) != ring)\n\t\treturn RTSCOPE__AGAIN;", "")],
-        Weakened::Nothing,
-    ),
-    (
-        "the limit of a fork's child stays",
-        &[("\t\tRTSCOPE__STORE(thread->limit, 0);\n\t\treturn RTSCOPE__AGAIN;", "")],
-        Weakened::Nothing,
-    ),
-    ("a record's word is not acquired", &[], Weakened::WordAcquire),
-    ("what is given back is not released", &[], Weakened::TailRelease),
-    ("a snapshot without a fence", &[], Weakened::SnapshotFence),
-];
 
 #[test]
 fn the_model_finds_what_is_broken_on_purpose() {
