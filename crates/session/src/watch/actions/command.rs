@@ -5,7 +5,7 @@
 //! says nothing about now. The record is in a file in memory and not in a pipe, so that a command which reads slowly, or never, keeps
 //! nobody waiting. A command inherits our CPUs, which are apart from those of the targets, and none of our descriptors.
 
-use super::super::rates::UserRates;
+use crate::watch::rates::UserRates;
 use crate::{Failure, Observer, command};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -8,7 +8,7 @@ mod command;
 
 pub use command::{CommandAction, CommandCounts, CommandWords};
 
-use super::rates::{UserRates, account_of};
+use crate::watch::rates::{UserRates, account_of};
 use crate::{Failure, Observer};
 use command::Runner;
 use rtscope_event::{LateResponse, WallClock};
