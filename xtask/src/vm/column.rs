@@ -227,9 +227,11 @@ impl Column {
                 if complaints.is_empty() { Verdict::Pass } else { Verdict::Fail(complaints.join(" | ")) };
         }
         let (off, running) = (console.is_off(), console.running());
-        let last_words = console.last_words().map(str::to_owned);
+        let last_words = console.last_words().to_vec();
         let why = match ended {
-            Ended::PowerOff => console.last_words().unwrap_or("the guest ended without a word").to_owned(),
+            Ended::PowerOff => {
+                last_words.first().map_or("the guest ended without a word", String::as_str).to_owned()
+            }
             Ended::Hung => "the guest hung".to_owned(),
             Ended::OutOfTime => format!("its {} s were over", LIMIT.as_secs()),
             Ended::Qemu(words) => format!("QEMU: {words}"),
@@ -262,9 +264,12 @@ impl Column {
         let place = running.map_or("outside of tests", |number| suite.tests[number].name.as_str());
         let note = format!("died in {place} ({why}), and was booted again");
         eprintln!("[{}] {note}", self.kernel);
+        for line in &last_words {
+            eprintln!("[{}]     {line}", self.kernel);
+        }
         self.unstable.push(format!("guest {note}"));
-        if let Some(words) = last_words {
-            self.log = Verdict::Fail(words);
+        if let Some(words) = last_words.first() {
+            self.log = Verdict::Fail(words.clone());
         }
         self.notes.push(note);
         self.count_death(running, &why);

@@ -50,9 +50,13 @@ pub struct Console {
     log: Option<Vec<String>>,
     /// Kernel release, once it has booted.
     release: Option<String>,
-    last_words: Option<String>,
+    /// What the kernel says as it dies: why, and where it was.
+    last_words: Vec<String>,
     off: bool,
 }
+
+/// Of a kernel's last words: a report of a fault with all its registers and a deep stack.
+const LAST_WORDS: usize = 150;
 
 impl Console {
     /// Takes the next line. Returns a test that has just ended.
@@ -75,8 +79,9 @@ impl Console {
 
     fn read_output(&mut self, line: &str) {
         let is_fatal = ["Kernel panic", "Oops", "BUG: ", "int3: "].iter().any(|words| line.contains(words));
-        if is_fatal && self.log.is_none() && line.starts_with('[') && self.last_words.is_none() {
-            self.last_words = Some(line.to_owned());
+        let is_dying = !self.last_words.is_empty() || is_fatal && self.log.is_none() && line.starts_with('[');
+        if is_dying && self.last_words.len() < LAST_WORDS {
+            self.last_words.push(line.to_owned());
         }
         if let Some(log) = &mut self.log {
             log.push(line.to_owned());
@@ -107,9 +112,9 @@ impl Console {
         self.release.as_deref()
     }
 
-    /// The first line of the kernel's death.
-    pub fn last_words(&self) -> Option<&str> {
-        self.last_words.as_deref()
+    /// The kernel's report of its death; empty: it did not die.
+    pub fn last_words(&self) -> &[String] {
+        &self.last_words
     }
 
     /// Everything that ended, in order.
@@ -201,7 +206,7 @@ mod tests {
             "RTSCOPE-VM boot x\nRTSCOPE-VM begin 7\ntest a\n[ 3.1] Oops: int3: 0000 [#1]\n[ 3.2] Kernel panic",
         );
         assert_eq!(console.running(), Some(7));
-        assert_eq!(console.last_words(), Some("[ 3.1] Oops: int3: 0000 [#1]"));
+        assert_eq!(console.last_words(), ["[ 3.1] Oops: int3: 0000 [#1]", "[ 3.2] Kernel panic"]);
         assert!(!console.is_off() && console.complaints().is_none());
         assert!(console.into_finished().is_empty());
     }
