@@ -6,7 +6,7 @@ use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
 use rtscope_programs::collector::{LossesByUser, UserLosses};
 use rtscope_session::command::CommandEnd;
-use rtscope_session::record::{LostEvents, RecordedTrace, losses_by_user};
+use rtscope_session::record::{LostEvents, RecordedTrace, counts_by_user, losses_by_user};
 use rtscope_session::users;
 use rtscope_store::ConversionSummary;
 use rtscope_store::user::UserSummary;
@@ -213,8 +213,10 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
     }
     if summary.moved > 0 {
         text.push_str(&format!(
-            "{} finished too late to have a time of its own; it is that of an event before\n",
-            counted(summary.moved, "event was", "events were")
+            "{} finished too late to have a time of its own; it is that of an event before{}\n",
+            counted(summary.moved, "event was", "events were"),
+            counts_by_user(&summary.by_user, |losses| losses.moved)
+                .map_or(String::new(), |users| format!(": {users}"))
         ));
     }
     text
@@ -263,6 +265,12 @@ fn users_json(by_user: &LossesByUser) -> Vec<Value> {
     by_user.iter().filter(|(_, losses)| losses.lost > 0 || losses.is_uncounted).map(object).collect()
 }
 
+/// What was counted of users.
+fn counts_json(by_user: &LossesByUser, count: fn(&UserLosses) -> u64) -> Vec<Value> {
+    let counts = by_user.iter().map(|(uid, losses)| (*uid, count(losses))).filter(|(_, count)| *count > 0);
+    counts.map(|(uid, count)| json!({ "uid": uid, "name": users::name(uid), "count": count })).collect()
+}
+
 fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<u64>) -> Value {
     let clock = summary.clock_error_ns;
     let mut object = json!({
@@ -276,6 +284,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "bytes": summary.bytes,
         "rings": summary.rings,
         "moved": summary.moved,
+        "moved_by_user": counts_json(&summary.by_user, |losses| losses.moved),
         "waits": summary.waits,
         "filtered": summary.filtered,
         "earlier": summary.earlier,

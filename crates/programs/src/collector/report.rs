@@ -121,6 +121,9 @@ pub struct UserLosses {
     pub is_uncounted: bool,
     /// Events that were left out, since they were not asked for.
     pub filtered: u64,
+    /// Events that are recorded with the time of an event before them, since they came too late for their own.
+    #[serde(default)]
+    pub moved: u64,
     /// This user's programs were not asked for.
     pub is_unasked: bool,
 }
@@ -133,6 +136,7 @@ impl UserLosses {
     pub fn add(&mut self, other: UserLosses) {
         self.lost = self.lost.saturating_add(other.lost);
         self.filtered = self.filtered.saturating_add(other.filtered);
+        self.moved = self.moved.saturating_add(other.moved);
         self.is_uncounted |= other.is_uncounted;
         self.is_unasked |= other.is_unasked;
     }

@@ -142,6 +142,21 @@ pub fn losses_by_user(by_user: &LossesByUser) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(", "))
 }
 
+/// Of which users something was counted, the one with most first. `None`: of none.
+#[must_use]
+pub fn counts_by_user(by_user: &LossesByUser, count: fn(&UserLosses) -> u64) -> Option<String> {
+    let mut all: Vec<(u32, u64)> = by_user.iter().map(|(uid, losses)| (*uid, count(losses))).collect();
+    all.retain(|(_, count)| *count > 0);
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let more = all.len().saturating_sub(USERS_MAX);
+    let text = |(uid, count): &(u32, u64)| format!("{} of user {}", count_text(*count), users::shown(*uid));
+    let mut texts: Vec<String> = all.iter().take(USERS_MAX).map(text).collect();
+    if more > 0 {
+        texts.push(format!("others of {}", counted(more, "further user", "further users")));
+    }
+    (!texts.is_empty()).then(|| texts.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,7 +196,13 @@ mod tests {
     fn what_another_users_program_claims_is_named_and_left_out_where_users_are_asked_for() {
         let judged = |is_unasked: bool, refused: Vec<Refusal>| {
             let loss = |cause, count| Loss { cpu: None, cause, count };
-            let liar = UserLosses { lost: 1_000_000, is_uncounted: true, filtered: 5_000_000, is_unasked };
+            let liar = UserLosses {
+                lost: 1_000_000,
+                is_uncounted: true,
+                filtered: 5_000_000,
+                is_unasked,
+                ..UserLosses::default()
+            };
             let honest = UserLosses { lost: 2, ..UserLosses::default() };
             let losses = vec![loss(LossCause::NoBuffer, Some(1_000_002)), loss(LossCause::Refused, None)];
             let by_user = LossesByUser::from([(4_000_000_000, liar), (4_000_000_001, honest)]);

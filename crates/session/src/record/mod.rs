@@ -32,7 +32,7 @@ mod words;
 pub use backend::Backend;
 pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
-pub use lost::{LostEvents, losses_by_user};
+pub use lost::{LostEvents, counts_by_user, losses_by_user};
 pub use places::PlaceWords;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{

@@ -14,7 +14,7 @@ use super::streams::{StreamLimits, Streams};
 use rtscope_ctf::{
     Overwritten, RingTrace, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
 };
-use rtscope_event::MonotonicNs;
+use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
 use rtscope_programs::clock::{LiveClock, Pair};
@@ -160,7 +160,7 @@ impl Live {
 
     /// Gives a ring a stream, or a share of one.
     pub(super) fn ring(&mut self, number: u32, info: &RingInfo) -> io::Result<()> {
-        let stream = self.streams.assign(info.uid)?;
+        let stream = self.streams.assign(info.uid, self.clock.latest_ns())?;
         self.processes.entry(process_of(info)).or_default().count += 1;
         let ring = Some(Box::new(LiveRing::new(info, stream, self.classes.wants(info))));
         self.rings.insert(number, Place { stream, ring });
@@ -183,6 +183,7 @@ impl Live {
         self.by_user.entry(ring.info.uid).or_default().add(UserLosses {
             lost: lost.saturating_add(unfinished).saturating_add(ring.garbage),
             filtered: ring.filtered,
+            moved: ring.moved,
             ..UserLosses::default()
         });
         self.filtered += ring.filtered;
@@ -312,8 +313,9 @@ impl Live {
         let processes: Vec<(u32, u32, u64)> = self.described.keys().copied().collect();
         processes.into_iter().for_each(|process| self.learn(process));
         let clock_error_ns = self.clock.error_ns();
+        let mut remarks: Vec<String> = crowded(self.streams.crowded()).into_iter().collect();
         let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
-        let remarks = self.classes.remarks();
+        remarks.extend(self.classes.remarks());
         let (filtered, earlier) = (self.filtered, self.earlier);
         Ok(LiveTrace {
             streams,
@@ -326,6 +328,16 @@ impl Live {
             remarks,
         })
     }
+}
+
+/// What is to be said of users for whom there was no stream.
+fn crowded(users: &BTreeSet<u32>) -> Option<String> {
+    let first = users.first()?;
+    Some(format!(
+        "more users had events than there are streams for: events of the last {}, from user {first} on, have common ones, and may have the times \
+         of each other's",
+        counted(users.len(), "user", "users")
+    ))
 }
 
 /// By its user, number and birth.
@@ -472,6 +484,7 @@ impl Merge<'_> {
             ring.lost_written = ring.lost;
         }
         if let Some(out) = self.streams.writer(ring.stream, self.classes, time_ns)? {
+            ring.moved += u64::from(time < out.latest());
             let payload = ring.payload.get(..payload_bytes).unwrap_or_default();
             out.event(class, time, &ring.context, payload)?;
             self.taken.events += 1;

@@ -129,7 +129,7 @@ impl UserRecorder {
         }
         all.retain(|uid, losses| {
             losses.is_unasked = !self.live.wants_user(*uid);
-            losses.lost > 0 || losses.is_uncounted || losses.filtered > 0
+            losses.lost > 0 || losses.is_uncounted || losses.filtered > 0 || losses.moved > 0
         });
         all
     }

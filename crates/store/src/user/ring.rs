@@ -46,6 +46,8 @@ pub(super) struct LiveRing {
     pub(super) garbage: u64,
     /// Events from before the recording, which an earlier recorder had not taken when it was killed; until the first one of its own time.
     pub(super) earlier: u64,
+    /// Of its events, those that came too late for their own time.
+    pub(super) moved: u64,
     pub(super) has_begun: bool,
     /// This poll has read the clock, because its last pair was old.
     has_asked: bool,
@@ -83,6 +85,7 @@ impl LiveRing {
             filtered: 0,
             garbage: 0,
             earlier: 0,
+            moved: 0,
             has_begun: false,
             context: Vec::new(),
             has_context: false,

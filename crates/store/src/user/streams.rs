@@ -5,6 +5,10 @@
 //! to the next one. Events of a stream are in order of time. A thread can be stopped in the middle of an event, and finish it when the
 //! others of its stream are far ahead: such an event goes into one of a few streams for late ones, with its own time, so nobody waits
 //! for it. Only what is too late for all of these gets the time of the event before it, and is counted (`moved`).
+//!
+//! Programs write their times themselves, and may lie: a stream whose last event is from now makes all others that are written to it late. So a
+//! stream belongs to one user, and some are kept for users who have none yet. Only if there are more users than that, those who come last
+//! share what is left, and that is told.
 
 use rtscope_ctf::{
     Overwritten, RingTrace, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary,
@@ -13,16 +17,22 @@ use rtscope_ctf::{
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::count;
 use rtscope_programs::is_shortage;
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// Streams for rings, and for what is late.
-pub(super) const OWN_MAX: usize = 48;
+/// Streams for rings, and for what is late, that whoever comes first may have.
+pub(super) const OWN_MAX: usize = 32;
 pub(super) const LATE_MAX: usize = 16;
+/// Those of users who have none of their kind; the last two are for all who find no other.
+const KEPT: usize = 16;
+const COMMON: usize = 2;
 /// All of them.
-pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX;
+pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX + KEPT;
+/// A stream that was left is another user's when its last event is older than what a new ring may begin with.
+const SETTLED_NS: u64 = 1_000_000_000;
 /// Files that the collector must be able to open besides streams: rings, while they are mapped, and those of /proc.
 const FILES_RESERVED: u64 = 48;
 
@@ -31,12 +41,21 @@ const FILES_RESERVED: u64 = 48;
 pub(super) struct StreamLimits {
     pub(super) own: usize,
     pub(super) late: usize,
+    /// For users who have none.
+    kept: usize,
 }
 
 impl StreamLimits {
-    pub(super) const RECORDING: StreamLimits = StreamLimits { own: OWN_MAX, late: LATE_MAX };
-    /// Everything is there before any of it is written: nothing is late.
-    pub(super) const SNAPSHOT: StreamLimits = StreamLimits { own: 1, late: 0 };
+    pub(super) const RECORDING: StreamLimits = StreamLimits { own: OWN_MAX, late: LATE_MAX, kept: KEPT };
+    /// Everything is there before any of it is written: nothing is late, and all users are merged into one.
+    pub(super) const SNAPSHOT: StreamLimits = StreamLimits { own: 1, late: 0, kept: 0 };
+}
+
+/// Whose a stream is: one user's, or of all who found no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    User(u32),
+    Common,
 }
 
 /// The streams, and the metadata that declares what is in them.
@@ -51,9 +70,18 @@ pub(super) struct Streams {
     /// As of the first ring.
     metadata: Option<UserMetadata>,
     own: Vec<Stream>,
-    late: Vec<UserStreamWriter>,
+    late: Vec<Late>,
+    /// Users who found no stream of their own.
+    crowded: BTreeSet<u32>,
     /// No more files may be open.
     is_full: bool,
+}
+
+/// A stream for what is late.
+#[derive(Debug)]
+struct Late {
+    out: UserStreamWriter,
+    owner: Owner,
 }
 
 #[derive(Debug)]
@@ -61,9 +89,11 @@ struct Stream {
     /// Until its first event comes.
     file: Option<NewStream>,
     out: Option<UserStreamWriter>,
+    /// Of its file.
+    number: usize,
     /// Rings that write into it now, and whose they are.
     rings: usize,
-    uid: u32,
+    owner: Owner,
     /// More than one ring has written into it.
     is_shared: bool,
 }
@@ -93,30 +123,86 @@ impl Streams {
         limits: StreamLimits,
         limit: Option<RingTrace>,
     ) -> Streams {
-        let (own, late) = (Vec::new(), Vec::new());
-        Streams { directory, info, context, limits, limit, metadata: None, own, late, is_full: false }
+        let (own, late, crowded) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Streams {
+            directory,
+            info,
+            context,
+            limits,
+            limit,
+            metadata: None,
+            own,
+            late,
+            crowded,
+            is_full: false,
+        }
     }
 
-    /// The stream of a new ring of this user: an empty one; else the emptiest, of the same user if there is one.
-    pub(super) fn assign(&mut self, uid: u32) -> io::Result<usize> {
-        let left = (0..self.own.len()).filter(|at| self.own[*at].rings == 0);
-        // Where the last event is oldest, the new ring's first one is not late.
-        let found = left.min_by_key(|at| self.own[*at].latest_ns());
-        let at = match found {
+    /// The stream of a new ring of this user: an empty one; else the emptiest of the user's. Whoever has none gets one that is kept for
+    /// that, or shares with others who found none. `now_ns`: about now, or before.
+    pub(super) fn assign(&mut self, uid: u32, now_ns: u64) -> io::Result<usize> {
+        let at = match self.empty(uid, now_ns)? {
             Some(at) => at,
-            None => match self.add()? {
+            None => match self.emptiest(Owner::User(uid)) {
                 Some(at) => at,
-                None => self.emptiest(uid).ok_or_else(too_many_files)?,
+                None => self.common(uid)?,
             },
         };
         let stream = &mut self.own[at];
         stream.is_shared |= stream.rings > 0 || stream.out.is_some();
-        (stream.rings, stream.uid) = (stream.rings + 1, uid);
+        stream.rings += 1;
         Ok(at)
     }
 
-    fn emptiest(&self, uid: u32) -> Option<usize> {
-        (0..self.own.len()).min_by_key(|at| (self.own[*at].uid != uid, self.own[*at].rings))
+    /// A stream that no ring writes into, and that is this user's from now on.
+    fn empty(&mut self, uid: u32, now_ns: u64) -> io::Result<Option<usize>> {
+        let owner = Owner::User(uid);
+        let is_left = |at: &usize| self.own[*at].rings == 0;
+        // Where the last event is oldest, the new ring's first one is not late.
+        let left = (0..self.own.len()).filter(is_left);
+        let of_user = |at: &usize| self.own[*at].owner == owner;
+        if let Some(at) = left.clone().filter(of_user).min_by_key(|at| self.own[*at].latest_ns()) {
+            return Ok(Some(at));
+        }
+        // What others left counts as nobody's, once it is old.
+        let is_settled = |at: &usize| self.own[*at].latest_ns().saturating_add(SETTLED_NS) <= now_ns;
+        let free = left.filter(is_settled);
+        let has_one = (0..self.own.len()).any(|at| of_user(&at));
+        if has_one && self.own.len() - free.clone().count() >= self.limits.own {
+            return Ok(None);
+        }
+        if let Some(at) = free.min_by_key(|at| self.own[*at].latest_ns()) {
+            self.own[at].owner = owner;
+            return Ok(Some(at));
+        }
+        self.add(owner)
+    }
+
+    fn emptiest(&self, owner: Owner) -> Option<usize> {
+        let of_owner = (0..self.own.len()).filter(|at| self.own[*at].owner == owner);
+        of_owner.min_by_key(|at| self.own[*at].rings)
+    }
+
+    /// The stream of users who found none.
+    fn common(&mut self, uid: u32) -> io::Result<usize> {
+        if self.limits.kept > 0 {
+            self.crowded.insert(uid);
+        }
+        if let Some(at) = self.emptiest(Owner::Common) {
+            return Ok(at);
+        }
+        if let Some(at) = self.add(Owner::Common)? {
+            return Ok(at);
+        }
+        // One for all, or no more files may be open: somebody has to share, and does so with all who come.
+        let fewest = (0..self.own.len()).min_by_key(|at| self.own[*at].rings).ok_or_else(too_many_files)?;
+        self.own[fewest].owner = Owner::Common;
+        Ok(fewest)
+    }
+
+    /// Users whose events have a stream together with those of others, so that their times may depend on these.
+    pub(super) fn crowded(&self) -> &BTreeSet<u32> {
+        &self.crowded
     }
 
     /// A ring no longer writes into its stream.
@@ -132,13 +218,21 @@ impl Streams {
     }
 
     /// One more stream, unless there are as many as there may be.
-    fn add(&mut self) -> io::Result<Option<usize>> {
-        if self.own.len() >= self.limits.own {
+    fn add(&mut self, owner: Owner) -> io::Result<Option<usize>> {
+        let number = self.own.len() + self.late.len();
+        if number >= self.streams_max(owner) {
             return Ok(None);
         }
-        let Some(file) = self.file(self.own.len())? else { return Ok(None) };
-        self.own.push(Stream { file: Some(file), out: None, rings: 0, uid: 0, is_shared: false });
+        let Some(file) = self.file(number)? else { return Ok(None) };
+        self.own.push(Stream { file: Some(file), out: None, number, rings: 0, owner, is_shared: false });
         Ok(Some(self.own.len() - 1))
+    }
+
+    /// As many as there may be when one is added of this owner, who has none of its kind.
+    fn streams_max(&self, owner: Owner) -> usize {
+        let StreamLimits { own, late, kept } = self.limits;
+        let common = if owner == Owner::Common { 0 } else { COMMON.min(kept) };
+        own + late + kept - common
     }
 
     fn file(&mut self, number: usize) -> io::Result<Option<NewStream>> {
@@ -203,8 +297,12 @@ impl Streams {
         if self.limit.is_none() {
             return Ok(());
         }
+        self.all().try_for_each(UserStreamWriter::turn)
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut UserStreamWriter> {
         let own = self.own.iter_mut().filter_map(|stream| stream.out.as_mut());
-        own.chain(&mut self.late).try_for_each(UserStreamWriter::turn)
+        own.chain(self.late.iter_mut().map(|late| &mut late.out))
     }
 
     /// Before events are written: declares all classes that they may have.
@@ -212,7 +310,9 @@ impl Streams {
         let (Some(stream), Some(metadata)) = (self.own.get_mut(at), &mut self.metadata) else {
             return Ok(());
         };
-        for out in stream.out.iter_mut().chain(&mut self.late) {
+        let owner = stream.owner;
+        let late = self.late.iter_mut().filter(|late| late.owner == owner);
+        for out in stream.out.iter_mut().chain(late.map(|late| &mut late.out)) {
             out.expect_classes(classes.len());
             metadata.declare(out.class(), classes)?;
         }
@@ -226,8 +326,9 @@ impl Streams {
         classes: &[UserClass],
         begin_ns: u64,
     ) -> io::Result<Option<&mut UserStreamWriter>> {
-        if let Some(new) = self.own.get_mut(at).and_then(|stream| stream.file.take()) {
-            let out = self.open(new, at, classes.len(), MonotonicNs(begin_ns))?;
+        let new = self.own.get_mut(at).and_then(|stream| Some((stream.file.take()?, stream.number)));
+        if let Some((new, number)) = new {
+            let out = self.open(new, number, classes.len(), MonotonicNs(begin_ns))?;
             if let Some(metadata) = &mut self.metadata {
                 metadata.declare(out.class(), classes)?;
             }
@@ -253,15 +354,19 @@ impl Streams {
         if !stream.is_shared || time_ns >= stream.latest_ns() || self.limits.late == 0 {
             return Ok(self.own.get_mut(at).and_then(|stream| stream.out.as_mut()));
         }
+        let owner = stream.owner;
         // The best fit: so a few streams are enough for what is late in different ways.
-        let fits = |at: &usize| self.late[*at].latest().0 <= time_ns;
-        let best = (0..self.late.len()).filter(fits).max_by_key(|at| self.late[*at].latest());
+        let of_owner = (0..self.late.len()).filter(|at| self.late[*at].owner == owner);
+        let fits = |at: &usize| self.late[*at].out.latest().0 <= time_ns;
+        let best = of_owner.clone().filter(fits).max_by_key(|at| self.late[*at].out.latest());
+        let has_late = of_owner.clone().next().is_some();
         let best = match best {
             Some(best) => Some(best),
-            None => self.add_late(classes, time_ns)?,
+            None => self.add_late((owner, has_late), classes, time_ns)?,
         };
         // The stream of a thread that is idle may be older; its own events may be late from now on.
-        let own = |stream: &Stream| stream.out.is_some() && stream.latest_ns() <= time_ns;
+        let own =
+            |stream: &Stream| stream.owner == owner && stream.out.is_some() && stream.latest_ns() <= time_ns;
         let fits = self.own.iter().enumerate().filter(|(_, stream)| best.is_none() && own(stream));
         if let Some((idle, _)) = fits.max_by_key(|(_, stream)| stream.latest_ns()) {
             self.declare(idle, classes)?;
@@ -271,37 +376,60 @@ impl Streams {
                 stream.out.as_mut()
             }));
         }
-        let best = best.or_else(|| self.oldest_late());
+        let best = best.or_else(|| self.oldest_late(owner));
         Ok(match best {
-            Some(best) => self.late.get_mut(best),
+            Some(best) => self.late.get_mut(best).map(|late| &mut late.out),
             None => self.own.get_mut(at).and_then(|stream| stream.out.as_mut()),
         })
     }
 
-    fn add_late(&mut self, classes: &[UserClass], begin_ns: u64) -> io::Result<Option<usize>> {
-        if self.late.len() >= self.limits.late {
+    /// One more stream for what is late; `has_late`: its owner has one.
+    fn add_late(
+        &mut self,
+        (owner, has_late): (Owner, bool),
+        classes: &[UserClass],
+        begin_ns: u64,
+    ) -> io::Result<Option<usize>> {
+        if has_late && self.late.len() >= self.limits.late {
             return Ok(None);
         }
-        let number = self.limits.own + self.late.len();
+        let number = self.own.len() + self.late.len();
+        if number >= self.streams_max(owner) {
+            return self.left_late(owner, classes, begin_ns);
+        }
         let Some(new) = self.file(number)? else { return Ok(None) };
         // Later ones may be older than this one, down to the beginning: only if none fits better.
         let out = self.open(new, number, classes.len(), MonotonicNs(begin_ns))?;
         if let Some(metadata) = &mut self.metadata {
             metadata.declare(out.class(), classes)?;
         }
-        self.late.push(out);
+        self.late.push(Late { out, owner });
         Ok(Some(self.late.len() - 1))
     }
 
-    fn oldest_late(&self) -> Option<usize> {
-        (0..self.late.len()).min_by_key(|at| self.late[*at].latest())
+    /// One of a user who has no rings any more.
+    fn left_late(&mut self, owner: Owner, classes: &[UserClass], time_ns: u64) -> io::Result<Option<usize>> {
+        let is_there = |of: Owner| self.own.iter().any(|stream| stream.owner == of && stream.rings > 0);
+        let fits = |late: &Late| late.out.latest().0 <= time_ns && !is_there(late.owner);
+        let Some(at) = self.late.iter().position(fits) else { return Ok(None) };
+        let (late, metadata) = (&mut self.late[at], &mut self.metadata);
+        late.owner = owner;
+        late.out.expect_classes(classes.len());
+        if let Some(metadata) = metadata {
+            metadata.declare(late.out.class(), classes)?;
+        }
+        Ok(Some(at))
+    }
+
+    fn oldest_late(&self, owner: Owner) -> Option<usize> {
+        let of_owner = (0..self.late.len()).filter(|at| self.late[*at].owner == owner);
+        of_owner.min_by_key(|at| self.late[*at].out.latest())
     }
 
     /// Writes all that is buffered. Returns the number of bytes.
     pub(super) fn flush(&mut self) -> io::Result<u64> {
-        let own = self.own.iter_mut().filter_map(|stream| stream.out.as_mut());
         let mut bytes = 0;
-        for out in own.chain(&mut self.late).filter(|out| out.has_unwritten()) {
+        for out in self.all().filter(|out| out.has_unwritten()) {
             bytes += out.in_hand() as u64;
             out.flush()?;
         }
@@ -311,14 +439,14 @@ impl Streams {
     /// Ends all streams; those without anything are removed.
     pub(super) fn finish(self, end_ns: u64) -> io::Result<FinishedStreams> {
         let mut done = Vec::new();
-        for (number, stream) in self.own.into_iter().enumerate() {
+        for stream in self.own {
             match stream.out {
                 Some(out) => done.push(out.finish(MonotonicNs(end_ns))?),
                 None if self.limit.is_some() => {}
-                None => fs::remove_file(self.directory.join(stream_name(number)))?,
+                None => fs::remove_file(self.directory.join(stream_name(stream.number)))?,
             }
         }
-        for out in self.late {
+        for Late { out, .. } in self.late {
             done.push(out.finish(MonotonicNs(end_ns))?);
         }
         let overwritten = self.limit.as_ref().map(RingTrace::overwritten);
@@ -339,3 +467,7 @@ fn file_limit() -> u64 {
     use nix::sys::resource::{Resource, getrlimit};
     getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(limit, _)| limit)
 }
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;

@@ -117,6 +117,7 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
         (summary.events, summary.losses.as_slice(), summary.moved),
         (emitted, [].as_slice(), expected)
     );
+    assert_eq!(summary.by_user.values().map(|losses| losses.moved).collect::<Vec<_>>(), [expected]);
     if let Some(lines) = lines(&played.trace()) {
         let late = lines.iter().filter(|line| line.name == "test:event1");
         let exact = late.filter(|line| times.contains(&line.time) && line.ring < 16).count();
