@@ -48,11 +48,12 @@ mod write;
 pub use cut::{Cut, CutSummary, cut};
 pub use error::{Error, because};
 pub use info::TraceInfo;
+pub use private_env::OVERWRITTEN_OF_USER;
 pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent, RingTrace,
-    StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass, UserContext, UserMetadata,
-    UserStreamSummary, UserStreamWriter, WriteSummary, initial_states, write_trace,
+    Classes, EventLoss, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent, RingAccount,
+    RingTrace, StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass, UserContext,
+    UserMetadata, UserStreamSummary, UserStreamWriter, WriteSummary, initial_states, write_trace,
 };

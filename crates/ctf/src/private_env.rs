@@ -19,6 +19,8 @@ const LOSS: &str = "rtscope_loss_";
 const EVENT_LOSS: &str = "rtscope_event_loss_";
 /// What a ring of files has removed: how many events and packets.
 const OVERWRITTEN: &str = "rtscope_overwritten_";
+/// The same of one user's programs, by number: how many events.
+pub const OVERWRITTEN_OF_USER: &str = "rtscope_overwritten_user_";
 /// The files of streams are a ring: their names tell what was before them.
 const RING: &str = "rtscope_ring_bytes";
 /// A file of a whole trace, and its size.

@@ -196,6 +196,9 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
         text.push_str(&format!("lost by user: {users}\n"));
     }
     summary.overwritten.iter().for_each(|removed| text.push_str(&overwritten_text(removed)));
+    if let Some(users) = counts_by_user(overwritten(summary)) {
+        text.push_str(&format!("overwritten by user: {users}\n"));
+    }
     if summary.waits > 0 {
         text.push_str(&format!(
             "threads waited {} because their buffer was full (--blocking)\n",
@@ -215,8 +218,7 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
         text.push_str(&format!(
             "{} finished too late to have a time of its own; it is that of an event before{}\n",
             counted(summary.moved, "event was", "events were"),
-            counts_by_user(&summary.by_user, |losses| losses.moved)
-                .map_or(String::new(), |users| format!(": {users}"))
+            counts_by_user(moved(summary)).map_or(String::new(), |users| format!(": {users}"))
         ));
     }
     text
@@ -265,9 +267,19 @@ fn users_json(by_user: &LossesByUser) -> Vec<Value> {
     by_user.iter().filter(|(_, losses)| losses.lost > 0 || losses.is_uncounted).map(object).collect()
 }
 
+/// Events without a time of their own, by user.
+fn moved(summary: &UserSummary) -> impl Iterator<Item = (u32, u64)> {
+    summary.by_user.iter().map(|(uid, losses)| (*uid, losses.moved))
+}
+
+/// What was removed, by user.
+fn overwritten(summary: &UserSummary) -> impl Iterator<Item = (u32, u64)> {
+    summary.overwritten_by_user.iter().map(|(uid, events)| (*uid, *events))
+}
+
 /// What was counted of users.
-fn counts_json(by_user: &LossesByUser, count: fn(&UserLosses) -> u64) -> Vec<Value> {
-    let counts = by_user.iter().map(|(uid, losses)| (*uid, count(losses))).filter(|(_, count)| *count > 0);
+fn counts_json(counts: impl Iterator<Item = (u32, u64)>) -> Vec<Value> {
+    let counts = counts.filter(|(_, count)| *count > 0);
     counts.map(|(uid, count)| json!({ "uid": uid, "name": users::name(uid), "count": count })).collect()
 }
 
@@ -284,7 +296,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "bytes": summary.bytes,
         "rings": summary.rings,
         "moved": summary.moved,
-        "moved_by_user": counts_json(&summary.by_user, |losses| losses.moved),
+        "moved_by_user": counts_json(moved(summary)),
         "waits": summary.waits,
         "filtered": summary.filtered,
         "earlier": summary.earlier,
@@ -301,6 +313,9 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "recording_cpu_us": recording_cpu_us,
     });
     overwritten_json(&mut object, summary.overwritten.as_ref());
+    if summary.overwritten.is_some() {
+        object["overwritten_by_user"] = counts_json(overwritten(summary)).into();
+    }
     object
 }
 

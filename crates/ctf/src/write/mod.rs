@@ -22,7 +22,7 @@ mod whole;
 
 pub use classes::{Classes, TracepointId};
 pub(crate) use ring::RingFileName;
-pub use ring::{FILES_MIN, FileRing, Overwritten, RingTrace};
+pub use ring::{FILES_MIN, FileRing, Overwritten, RingAccount, RingTrace};
 pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;

@@ -315,6 +315,11 @@ impl<W: PacketOutput> PacketWriter<W> {
         Ok(())
     }
 
+    /// Where it goes.
+    pub(super) fn output(&mut self) -> &mut W {
+        &mut self.out
+    }
+
     /// Whether there is something to write.
     pub(super) fn has_unwritten(&self) -> bool {
         self.begun == 0 && !self.empty || self.begun > 0 && self.in_hand() > 0

@@ -6,6 +6,9 @@
 //! *generation*: so no file reaches far back beside newer ones. Before a file grows, the file whose last event is the oldest of all is
 //! removed, as often as it takes. What is open is never removed: two generations at most, and what streams have allocated ahead.
 //!
+//! Files of users' programs are on their users' accounts. With those of several users, each account has generations of its own, and whoever has most
+//! loses his oldest file: so nobody's events remove those of another who has less. Files of one user and of the kernel are one window of time.
+//!
 //! Numbers of packets go on from file to file. A file's name has the number of events before it in its stream (`kernel_0_17_52000`): so a
 //! reader knows what has been overwritten, and one that was overtaken what it has missed. (A field of packets would be shown with
 //! each event, or warned of, by babeltrace2.)
@@ -31,6 +34,9 @@ const PACKET_BYTES_MIN: u64 = 4096;
 /// The open packets of all streams, and what was allocated for them, take at most a quarter of the limit.
 const PACKETS_SHARE: u64 = 8;
 
+/// On whose account files are: of programs of this user; `None`: of the recorder itself.
+pub type RingAccount = Option<u32>;
+
 /// Files of streams, of one or several traces, that together do not exceed a limit.
 #[derive(Clone, Debug)]
 pub struct FileRing {
@@ -42,8 +48,6 @@ struct Shared {
     limit: u64,
     files: u64,
     packet_bytes: u64,
-    /// Files of an earlier one end with their next packet.
-    generation: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -51,13 +55,34 @@ struct Shared {
 struct State {
     /// Bytes of all files.
     used: u64,
-    /// Bytes that were added in this generation.
-    added: u64,
+    accounts: BTreeMap<RingAccount, Account>,
     /// By the time of the last event, and by a number that distinguishes them.
     complete: BTreeMap<(MonotonicNs, u64), CompleteFile>,
     serial: u64,
     /// By trace.
     overwritten: Vec<Overwritten>,
+}
+
+/// What belongs to one user, or to the recorder.
+#[derive(Debug, Default)]
+struct Account {
+    /// Bytes of its files.
+    used: u64,
+    /// Files that nothing is added to.
+    complete: usize,
+    /// Bytes that were added in this generation.
+    added: u64,
+    /// Files of an earlier one end with their next packet.
+    generation: Arc<AtomicU64>,
+    /// Events that were removed.
+    overwritten: u64,
+}
+
+impl Account {
+    fn generation(&self) -> u64 {
+        // ORDER: relaxed; a number that stands for itself: files end somewhat sooner or later.
+        self.generation.load(Ordering::Relaxed)
+    }
 }
 
 /// A file that nothing is added to.
@@ -66,6 +91,7 @@ struct CompleteFile {
     directory: Arc<File>,
     name: String,
     trace: usize,
+    account: RingAccount,
     generation: u64,
     bytes: u64,
     content: FileContent,
@@ -105,8 +131,8 @@ impl FileRing {
             return Err(least);
         }
         let packet_bytes = (limit / (PACKETS_SHARE * streams.max(1))).max(PACKET_BYTES_MIN);
-        let (generation, state) = (AtomicU64::new(0), Mutex::default());
-        Ok(FileRing { shared: Arc::new(Shared { limit, files, packet_bytes, generation, state }) })
+        let state = Mutex::default();
+        Ok(FileRing { shared: Arc::new(Shared { limit, files, packet_bytes, state }) })
     }
 
     /// The least limit for this many streams.
@@ -157,22 +183,34 @@ impl FileRing {
     /// # Errors
     /// When there is no room.
     pub fn hold(&self, bytes: u64) -> io::Result<()> {
-        self.add(bytes)
+        self.make_room(bytes)?.added(None, bytes, &self.shared)
     }
 
-    /// Changes when a generation is full.
+    /// Changes when a generation of the recorder's own files is full.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        // ORDER: relaxed; a number that stands for itself: files end somewhat sooner or later.
-        self.shared.generation.load(Ordering::Relaxed)
+        self.state().accounts.get(&None).map_or(0, Account::generation)
+    }
+
+    /// Events that were removed of each account.
+    #[must_use]
+    pub fn overwritten_by_account(&self) -> BTreeMap<RingAccount, u64> {
+        let state = self.state();
+        let counts = state.accounts.iter().map(|(account, of)| (*account, of.overwritten));
+        counts.filter(|(_, events)| *events > 0).collect()
+    }
+
+    /// The generation of an account, as it goes on.
+    fn latest(&self, account: RingAccount) -> Arc<AtomicU64> {
+        Arc::clone(&self.state().accounts.entry(account).or_default().generation)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for this many bytes that are about to be written.
-    fn add(&self, bytes: u64) -> io::Result<()> {
+    /// Makes room for this many bytes that are about to be written, and counts them.
+    fn make_room(&self, bytes: u64) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         while state.used.saturating_add(bytes) > self.shared.limit {
             if !state.remove_oldest()? {
@@ -180,37 +218,77 @@ impl FileRing {
             }
         }
         state.used += bytes;
-        state.added += bytes;
-        if state.added >= self.generation_bytes() {
-            state.added = 0;
-            // ORDER: relaxed; see generation(). It changes behind the lock only.
-            let generation = self.shared.generation.fetch_add(1, Ordering::Relaxed) + 1;
-            state.remove_generation(generation.checked_sub(self.shared.files))?;
-        }
-        Ok(())
+        Ok(state)
+    }
+
+    /// The same for a file of this account.
+    fn add(&self, account: RingAccount, bytes: u64) -> io::Result<()> {
+        let mut state = self.make_room(bytes)?;
+        state.accounts.entry(account).or_default().used += bytes;
+        state.added(account, bytes, &self.shared)
     }
 
     /// This many bytes were not needed.
-    fn give_back(&self, bytes: u64, generation: u64) {
+    fn give_back(&self, bytes: u64, account: RingAccount, generation: u64) {
         let mut state = self.state();
         state.used = state.used.saturating_sub(bytes);
-        if generation == self.generation() {
-            state.added = state.added.saturating_sub(bytes);
+        let of = state.accounts.entry(account).or_default();
+        of.used = of.used.saturating_sub(bytes);
+        if generation == of.generation() {
+            of.added = of.added.saturating_sub(bytes);
         }
     }
 }
 
 impl State {
-    /// False: there is none.
+    /// Whether several users have files.
+    fn is_shared(&self) -> bool {
+        let users = self.accounts.iter().filter(|(account, of)| account.is_some() && of.used > 0);
+        users.take(2).count() > 1
+    }
+
+    /// Ends a generation if it is full: that of all, or that of one account among those of several users.
+    fn added(&mut self, account: RingAccount, bytes: u64, shared: &Shared) -> io::Result<()> {
+        self.accounts.entry(account).or_default().added += bytes;
+        let is_shared = self.is_shared();
+        let mut full: Vec<RingAccount> = self.accounts.keys().copied().collect();
+        let mut room = shared.limit;
+        if is_shared {
+            full.retain(|other| *other == account);
+            // What others do not have, and a share at least.
+            let parts = self.accounts.values().filter(|of| of.used > 0).count() as u64;
+            let own = self.accounts.get(&account).map_or(0, |of| of.used);
+            room = (shared.limit / parts.max(1)).max(room.saturating_sub(self.used.saturating_sub(own)));
+        }
+        let all =
+            full.iter().filter_map(|account| self.accounts.get(account)).map(|of| of.added).sum::<u64>();
+        if all < room / shared.files {
+            return Ok(());
+        }
+        for account in full {
+            let Some(of) = self.accounts.get_mut(&account) else { continue };
+            of.added = 0;
+            // ORDER: relaxed; see Account::generation(). It changes behind the lock only.
+            let generation = of.generation.fetch_add(1, Ordering::Relaxed) + 1;
+            self.remove_generation(account, generation.checked_sub(shared.files))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest file: of all, or among those of several users of who has most. False: there is none.
     fn remove_oldest(&mut self) -> io::Result<bool> {
-        let Some((_, file)) = self.complete.pop_first() else { return Ok(false) };
+        let most = self.accounts.iter().filter(|(_, of)| of.complete > 0).max_by_key(|(_, of)| of.used);
+        let most = most.map(|(account, _)| *account).filter(|_| self.is_shared());
+        let mut files = self.complete.iter();
+        let key = files.find(|(_, file)| most.is_none_or(|most| file.account == most)).map(|(key, _)| *key);
+        let Some(file) = key.and_then(|key| self.complete.remove(&key)) else { return Ok(false) };
         self.remove(&file).map(|()| true)
     }
 
-    /// Removes what is of this generation, or older.
-    fn remove_generation(&mut self, last: Option<u64>) -> io::Result<()> {
+    /// Removes what is of this generation of an account, or older.
+    fn remove_generation(&mut self, account: RingAccount, last: Option<u64>) -> io::Result<()> {
         let Some(last) = last else { return Ok(()) };
-        let is_old = |file: &CompleteFile| file.generation <= last;
+        let is_old = |file: &CompleteFile| file.account == account && file.generation <= last;
         let old: Vec<(MonotonicNs, u64)> =
             self.complete.iter().filter(|(_, file)| is_old(file)).map(|(key, _)| *key).collect();
         for key in old {
@@ -228,6 +306,10 @@ impl State {
             Err(errno) => return Err(errno.into()),
         }
         self.used = self.used.saturating_sub(file.bytes);
+        let of = self.accounts.entry(file.account).or_default();
+        of.used = of.used.saturating_sub(file.bytes);
+        of.complete = of.complete.saturating_sub(1);
+        of.overwritten += file.content.events;
         if let Some(overwritten) = self.overwritten.get_mut(file.trace) {
             overwritten.events += file.content.events;
             overwritten.packets += file.content.packets;
@@ -260,10 +342,10 @@ impl RingTrace {
 
     /// Counts bytes that stay: metadata.
     pub(super) fn hold(&self, bytes: u64) -> io::Result<()> {
-        self.ring.add(bytes)
+        self.ring.hold(bytes)
     }
 
-    /// The files of a stream in this directory; their names begin with `name`.
+    /// The files of a stream in this directory; their names begin with `name`. They are on the recorder's own account.
     ///
     /// # Errors
     /// When the directory cannot be opened.
@@ -275,6 +357,9 @@ impl RingTrace {
             directory: Arc::new(opened),
             name: name.to_owned(),
             number: 0,
+            account: None,
+            latest: self.ring.latest(None),
+            file_account: None,
             generation: 0,
             held: 0,
             events: 0,
@@ -341,7 +426,11 @@ struct RingPlace {
     name: String,
     /// Of the current file.
     number: u64,
-    /// The one that the current file is of.
+    /// On which files are that begin now, and its generation.
+    account: RingAccount,
+    latest: Arc<AtomicU64>,
+    /// Those that the current file is of.
+    file_account: RingAccount,
     generation: u64,
     /// What the current file takes.
     held: u64,
@@ -350,6 +439,12 @@ struct RingPlace {
 }
 
 impl RingPlace {
+    /// The generation that is being written.
+    fn latest(&self) -> u64 {
+        // ORDER: relaxed; see Account::generation().
+        self.latest.load(Ordering::Relaxed)
+    }
+
     fn file_name(&self) -> String {
         format!("{}_{}_{}", self.name, self.number, self.events)
     }
@@ -377,11 +472,18 @@ impl StreamFile {
         self.file.take().map_or(Ok(()), ReservedFile::finish)
     }
 
+    /// What follows is on this account, in other files of a ring.
+    pub(super) fn set_account(&mut self, account: RingAccount) {
+        if let Some(place) = &mut self.place {
+            (place.account, place.latest) = (account, place.trace.ring.latest(account));
+        }
+    }
+
     fn file(&mut self) -> io::Result<&mut ReservedFile> {
         let missing = || io::Error::other("a stream has no file");
         if let (None, Some(place)) = (&self.file, &mut self.place) {
             let path = place.path.join(place.file_name());
-            place.generation = place.trace.ring.generation();
+            (place.file_account, place.generation) = (place.account, place.latest());
             self.file = Some(ReservedFile::plain(File::create_new(path)?));
         }
         self.file.as_mut().ok_or_else(missing)
@@ -395,8 +497,10 @@ impl GrowingFile for StreamFile {
 
     fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
         let bytes: usize = pages.iter().map(|page| page.len()).sum();
+        let is_begun = self.file.is_some();
         if let Some(place) = &mut self.place {
-            place.trace.ring.add(bytes as u64)?;
+            let account = if is_begun { place.file_account } else { place.account };
+            place.trace.ring.add(account, bytes as u64)?;
             place.held += bytes as u64;
         }
         self.file()?.extend(pages)
@@ -408,7 +512,7 @@ impl GrowingFile for StreamFile {
 
     fn cut(&mut self, at: u64) -> io::Result<()> {
         if let Some(place) = &mut self.place {
-            place.trace.ring.give_back(place.held.saturating_sub(at), place.generation);
+            place.trace.ring.give_back(place.held.saturating_sub(at), place.file_account, place.generation);
             place.held = place.held.min(at);
         }
         self.file()?.cut(at)
@@ -435,23 +539,29 @@ impl PacketOutput for StreamFile {
     }
 
     fn is_due(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.generation != place.trace.ring.generation())
+        let is_other = |place: &RingPlace| self.file.is_some() && place.file_account != place.account;
+        self.place.as_ref().is_some_and(|place| place.generation != place.latest() || is_other(place))
     }
 
     fn next_file(&mut self, content: FileContent, events: u64) -> io::Result<()> {
         let Some(place) = &mut self.place else { return Ok(()) };
-        let generation = std::mem::replace(&mut place.generation, place.trace.ring.generation());
+        let latest = place.latest();
+        let generation = std::mem::replace(&mut place.generation, latest);
         let Some(file) = self.file.take() else { return Ok(()) };
         // As the disk has it: a file system may need more than the content.
         let bytes = file.blocks()?.max(place.held);
         let mut state = place.trace.ring.state();
         state.used = (state.used + bytes).saturating_sub(place.held);
+        let of = state.accounts.entry(place.file_account).or_default();
+        of.used = (of.used + bytes).saturating_sub(place.held);
+        of.complete += 1;
         state.serial += 1;
         let key = (content.end, state.serial);
         let complete = CompleteFile {
             directory: Arc::clone(&place.directory),
             name: place.file_name(),
             trace: place.trace.number,
+            account: place.file_account,
             generation,
             bytes,
             content,

@@ -10,7 +10,7 @@ use super::growing::{GrowingMetadata, open_left};
 use super::head::EventSource;
 use super::metadata;
 use super::packet::{PacketTotals, PacketWriter};
-use super::ring::{RingTrace, StreamFile};
+use super::ring::{RingAccount, RingTrace, StreamFile};
 use super::tsdl::{self, FieldName, Integer, Shape, quoted};
 use super::whole::{WholePackets, whole_packets};
 use crate::private_env;
@@ -361,6 +361,15 @@ impl UserStreamWriter {
     /// When the system refuses.
     pub fn turn(&mut self) -> io::Result<()> {
         self.packets.turn(MonotonicNs(0))
+    }
+
+    /// What follows is another user's; of a ring, it goes into other files, which are on this account.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn set_account(&mut self, account: RingAccount) -> io::Result<()> {
+        self.packets.output().set_account(account);
+        self.turn()
     }
 
     /// Its class: what [`UserMetadata::declare`] is to declare.

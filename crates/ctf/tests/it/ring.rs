@@ -197,6 +197,52 @@ fn a_stream_that_is_idle_disappears_when_it_is_old() {
     assert!(overwritten.until > MonotonicNs(1));
 }
 
+/// One user writes a hundred times what the limit is. Of others, who write a little, nothing is removed, and of those who write more than their share
+/// only their own.
+#[test]
+fn who_writes_much_removes_only_his_own_oldest_events() {
+    for seed in 1..5 {
+        let mut random = Random(seed);
+        let mut recording = Recording::new(16);
+        // The first, and what is the recorder's own.
+        recording.events(4, 200, &mut random);
+        for (stream, uid) in [(0, 1000), (1, 1001), (2, 1001), (3, 1002)] {
+            recording.streams[stream].set_account(Some(uid)).unwrap();
+        }
+        for round in 0..2000 {
+            recording.events(0, 800, &mut random);
+            recording.events(1, 1, &mut random);
+            recording.events(2, random.below(3), &mut random);
+            if round > 1000 {
+                recording.events(3, 100, &mut random);
+            }
+            recording.streams.iter_mut().for_each(|stream| stream.turn().unwrap());
+            recording.look();
+        }
+        let taken = bytes_on_disk(&recording.trace());
+        assert!(taken > LIMIT / 4 * 3, "{taken} bytes of {LIMIT} are used");
+        let by_account = recording.ring.overwritten_by_account();
+        assert_eq!(by_account.keys().copied().collect::<Vec<_>>(), [Some(1000), Some(1002)]);
+        let overwritten = recording.check(|_| false);
+        assert_eq!(by_account.values().sum::<u64>(), overwritten.events);
+        let Some(numbers) = recording.numbers() else { return };
+        let left = |stream: usize| numbers[&stream].len() as u64;
+        assert_eq!([1, 2, 4].map(left), [1, 2, 4].map(|stream| recording.written[stream]));
+        // Both have as much.
+        assert!(left(0).abs_diff(left(3)) < left(0) / 2, "{} and {}", left(0), left(3));
+        // A stream that another user gets goes on in other files.
+        recording.streams[0].set_account(Some(1003)).unwrap();
+        recording.events(0, 10, &mut random);
+        for _ in 0..1000 {
+            recording.events(3, 400, &mut random);
+            recording.streams.iter_mut().for_each(|stream| stream.turn().unwrap());
+            recording.look();
+        }
+        recording.check(|_| false);
+        assert!(!recording.ring.overwritten_by_account().contains_key(&Some(1003)));
+    }
+}
+
 #[test]
 fn a_limit_without_room_for_a_packet_of_each_stream_is_refused_with_the_least_one() {
     let least = FileRing::new(1 << 20, 16, 64).unwrap_err();

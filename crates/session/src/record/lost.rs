@@ -144,8 +144,8 @@ pub fn losses_by_user(by_user: &LossesByUser) -> Option<String> {
 
 /// Of which users something was counted, the one with most first. `None`: of none.
 #[must_use]
-pub fn counts_by_user(by_user: &LossesByUser, count: fn(&UserLosses) -> u64) -> Option<String> {
-    let mut all: Vec<(u32, u64)> = by_user.iter().map(|(uid, losses)| (*uid, count(losses))).collect();
+pub fn counts_by_user(counts: impl IntoIterator<Item = (u32, u64)>) -> Option<String> {
+    let mut all: Vec<(u32, u64)> = counts.into_iter().collect();
     all.retain(|(_, count)| *count > 0);
     all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let more = all.len().saturating_sub(USERS_MAX);

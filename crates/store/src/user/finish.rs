@@ -7,7 +7,9 @@ use super::merge::LiveTrace;
 use super::session_file::{SessionContent, SessionFile, UserSession};
 use super::streams::{STREAMS_MAX, stream_name};
 use crate::Error;
-use rtscope_ctf::{Evidence, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary};
+use rtscope_ctf::{
+    Evidence, OVERWRITTEN_OF_USER, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary,
+};
 use rtscope_event::{Loss, LossCause, MonotonicNs, exact};
 use rtscope_programs::budget::Refusal;
 use rtscope_programs::clock_watch::{ClockProblem, ClockReport};
@@ -75,6 +77,8 @@ pub struct UserSummary {
     /// What was removed to keep the trace below its limit; `None`: it had no limit. [`UserSummary::events`] is without them, the counts
     /// by event are with them, unless the recording was killed.
     pub overwritten: Option<Overwritten>,
+    /// Events of that, by user; those of users who had streams together are of user 2^32 - 1. Unknown, and empty, after a kill.
+    pub overwritten_by_user: BTreeMap<u32, u64>,
 }
 
 /// The streams as they are.
@@ -120,6 +124,7 @@ impl UserRecording {
                 summary.clock_error_ns = live.clock_error_ns;
                 summary.filtered = live.filtered;
                 summary.earlier = live.earlier;
+                summary.overwritten_by_user.clone_from(&live.overwritten_by_user);
                 summary.remarks.extend(live.remarks.iter().cloned());
                 Streams { done: live.streams.clone(), told: 0 }
             }
@@ -232,6 +237,9 @@ fn extra(summary: &UserSummary) -> Vec<(String, String)> {
     }
     let source = summary.clock.source.iter();
     extra.extend(source.map(|source| ("rtscope_clock_source".to_string(), source.clone())));
+    let overwritten = summary.overwritten_by_user.iter();
+    extra
+        .extend(overwritten.map(|(uid, events)| (format!("{OVERWRITTEN_OF_USER}{uid}"), events.to_string())));
     let problems = summary.clock.problems.iter().enumerate();
     extra.extend(problems.map(|(at, problem)| (format!("rtscope_clock_problem_{at}"), problem.sentence())));
     let remarks = summary.remarks.iter().enumerate().take(REMARKS_MAX);

@@ -22,7 +22,7 @@ use rtscope_programs::clock_watch::ClockProblem;
 use rtscope_programs::collector::{Looks, LossesByUser, Records, UserLosses};
 use rtscope_programs::records::Header;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::io;
 use std::path::PathBuf;
@@ -81,6 +81,8 @@ pub(super) struct LiveTrace {
     pub(super) classes: Vec<UserClass>,
     pub(super) clock_error_ns: Option<(u64, u64, u64)>,
     pub(super) overwritten: Option<Overwritten>,
+    /// Events of that, by user.
+    pub(super) overwritten_by_user: BTreeMap<u32, u64>,
     /// Events that were not wanted.
     pub(super) filtered: u64,
     /// Events from before the recording.
@@ -317,12 +319,15 @@ impl Live {
         let (streams, metadata, overwritten) = self.streams.finish(end_ns)?;
         remarks.extend(self.classes.remarks());
         let (filtered, earlier) = (self.filtered, self.earlier);
+        let (overwritten, overwritten_by_user) = overwritten.unzip();
+        let overwritten_by_user = overwritten_by_user.unwrap_or_default();
         Ok(LiveTrace {
             streams,
             metadata,
             classes: self.classes.all,
             clock_error_ns,
             overwritten,
+            overwritten_by_user,
             filtered,
             earlier,
             remarks,

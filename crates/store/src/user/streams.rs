@@ -11,13 +11,13 @@
 //! share what is left, and that is told.
 
 use rtscope_ctf::{
-    Overwritten, RingTrace, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary,
+    Overwritten, RingAccount, RingTrace, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamSummary,
     UserStreamWriter,
 };
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::count;
 use rtscope_programs::is_shortage;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -33,6 +33,8 @@ const COMMON: usize = 2;
 pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX + KEPT;
 /// A stream that was left is another user's when its last event is older than what a new ring may begin with.
 const SETTLED_NS: u64 = 1_000_000_000;
+/// The account of streams that belong to several users.
+pub(super) const COMMON_UID: u32 = u32::MAX;
 /// Files that the collector must be able to open besides streams: rings, while they are mapped, and those of /proc.
 const FILES_RESERVED: u64 = 48;
 
@@ -56,6 +58,17 @@ impl StreamLimits {
 enum Owner {
     User(u32),
     Common,
+}
+
+impl Owner {
+    /// On which its files are, where they have a limit.
+    fn account(self) -> RingAccount {
+        match self {
+            Owner::User(uid) => Some(uid),
+            // Nobody has this number.
+            Owner::Common => Some(COMMON_UID),
+        }
+    }
 }
 
 /// The streams, and the metadata that declares what is in them.
@@ -99,7 +112,8 @@ struct Stream {
 }
 
 /// What there was in them, their metadata, and what was removed if the trace has a limit.
-pub(super) type FinishedStreams = (Vec<UserStreamSummary>, Option<UserMetadata>, Option<Overwritten>);
+pub(super) type FinishedStreams =
+    (Vec<UserStreamSummary>, Option<UserMetadata>, Option<(Overwritten, BTreeMap<u32, u64>)>);
 
 /// A stream without events.
 #[derive(Debug)]
@@ -110,6 +124,11 @@ enum NewStream {
 }
 
 impl Stream {
+    fn give(&mut self, owner: Owner) -> io::Result<()> {
+        self.owner = owner;
+        self.out.as_mut().map_or(Ok(()), |out| out.set_account(owner.account()))
+    }
+
     fn latest_ns(&self) -> u64 {
         self.out.as_ref().map_or(0, |out| out.latest().0)
     }
@@ -172,7 +191,7 @@ impl Streams {
             return Ok(None);
         }
         if let Some(at) = free.min_by_key(|at| self.own[*at].latest_ns()) {
-            self.own[at].owner = owner;
+            self.own[at].give(owner)?;
             return Ok(Some(at));
         }
         self.add(owner)
@@ -196,7 +215,7 @@ impl Streams {
         }
         // One for all, or no more files may be open: somebody has to share, and does so with all who come.
         let fewest = (0..self.own.len()).min_by_key(|at| self.own[*at].rings).ok_or_else(too_many_files)?;
-        self.own[fewest].owner = Owner::Common;
+        self.own[fewest].give(Owner::Common)?;
         Ok(fewest)
     }
 
@@ -272,7 +291,7 @@ impl Streams {
     /// Begins a stream that is new.
     fn open(
         &self,
-        new: NewStream,
+        (new, owner): (NewStream, Owner),
         number: usize,
         classes: usize,
         begin: MonotonicNs,
@@ -286,7 +305,9 @@ impl Streams {
                 let place = (ring, self.directory.as_path(), stream_name(number));
                 let place = (place.0, place.1, place.2.as_str());
                 let made = UserStreamWriter::in_ring(place, count(number), uuid, classes, begin);
-                made.map_err(io::Error::other)
+                let mut made = made.map_err(io::Error::other)?;
+                made.set_account(owner.account())?;
+                Ok(made)
             }
             (NewStream::Limited, None) => Err(io::Error::other("a stream has no files")),
         }
@@ -326,7 +347,8 @@ impl Streams {
         classes: &[UserClass],
         begin_ns: u64,
     ) -> io::Result<Option<&mut UserStreamWriter>> {
-        let new = self.own.get_mut(at).and_then(|stream| Some((stream.file.take()?, stream.number)));
+        let begins = |stream: &mut Stream| Some(((stream.file.take()?, stream.owner), stream.number));
+        let new = self.own.get_mut(at).and_then(begins);
         if let Some((new, number)) = new {
             let out = self.open(new, number, classes.len(), MonotonicNs(begin_ns))?;
             if let Some(metadata) = &mut self.metadata {
@@ -399,7 +421,7 @@ impl Streams {
         }
         let Some(new) = self.file(number)? else { return Ok(None) };
         // Later ones may be older than this one, down to the beginning: only if none fits better.
-        let out = self.open(new, number, classes.len(), MonotonicNs(begin_ns))?;
+        let out = self.open((new, owner), number, classes.len(), MonotonicNs(begin_ns))?;
         if let Some(metadata) = &mut self.metadata {
             metadata.declare(out.class(), classes)?;
         }
@@ -414,6 +436,7 @@ impl Streams {
         let Some(at) = self.late.iter().position(fits) else { return Ok(None) };
         let (late, metadata) = (&mut self.late[at], &mut self.metadata);
         late.owner = owner;
+        late.out.set_account(owner.account())?;
         late.out.expect_classes(classes.len());
         if let Some(metadata) = metadata {
             metadata.declare(late.out.class(), classes)?;
@@ -449,7 +472,11 @@ impl Streams {
         for Late { out, .. } in self.late {
             done.push(out.finish(MonotonicNs(end_ns))?);
         }
-        let overwritten = self.limit.as_ref().map(RingTrace::overwritten);
+        let of_users = |limit: &RingTrace| {
+            let all = limit.ring().overwritten_by_account().into_iter();
+            (limit.overwritten(), all.filter_map(|(account, events)| Some((account?, events))).collect())
+        };
+        let overwritten = self.limit.as_ref().map(of_users);
         Ok((done, self.metadata, overwritten))
     }
 }

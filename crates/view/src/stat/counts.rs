@@ -7,7 +7,7 @@ use crate::explanation::loss_line;
 use crate::label::clean;
 use crate::style::Style;
 use crate::units::{count_text, counted, duration_text};
-use rtscope_ctf::{Counts, OpenTrace, Selection, Stage, Stream, StreamGap, TraceSet};
+use rtscope_ctf::{Counts, OVERWRITTEN_OF_USER, OpenTrace, Selection, Stage, Stream, StreamGap, TraceSet};
 use rtscope_event::{Loss, LossCause};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub struct TraceStat {
     traces: Vec<TraceSummary>,
     by_event: Vec<EventCount>,
     streams: Vec<StreamSummary>,
+    /// Events that were removed, since newer ones needed the space.
+    overwritten: u64,
     /// What could not be read.
     damaged: Vec<DamageSummary>,
 }
@@ -113,6 +115,7 @@ impl TraceStat {
             traces: (0..set.traces.len()).filter_map(|place| trace_summary(set, place)).collect(),
             by_event: by_event(set, counts, seconds.filter(|seconds| *seconds > 0.0)),
             streams,
+            overwritten: set.streams.iter().filter_map(|stream| stream.overwritten).sum(),
             damaged: damaged(set, counts),
         }
     }
@@ -225,6 +228,14 @@ impl TraceStat {
                 lines.push(format!("{cpu}: an unknown number of events"));
             }
         }
+        if self.overwritten > 0 {
+            let users: Vec<String> = self.traces.iter().flat_map(overwritten_of_users).collect();
+            let users = if users.is_empty() { String::new() } else { format!(": {}", users.join(", ")) };
+            lines.push(format!(
+                "{} overwritten by newer ones (--max-size){users}",
+                counted(self.overwritten, "event", "events")
+            ));
+        }
         if self.stage == Stage::Abandoned {
             lines.push(
                 "what its recorder had not written when it was killed: an unknown number of events"
@@ -249,6 +260,15 @@ impl TraceStat {
             }
         }
     }
+}
+
+/// Of which users a trace's removed events are.
+fn overwritten_of_users(trace: &TraceSummary) -> impl Iterator<Item = String> {
+    trace.env.iter().filter_map(|(key, value)| {
+        let uid: u32 = key.strip_prefix(OVERWRITTEN_OF_USER)?.parse().ok()?;
+        let events: u64 = value.as_str()?.parse().ok()?;
+        Some(format!("{} of user {uid}", count_text(events)))
+    })
 }
 
 /// Each place once: it is found when the trace is opened, and when its events are read.

@@ -5,6 +5,7 @@ use super::fixture::{Fixture, Recorded, begun, interrupt};
 use crate::command::rtscope;
 use rtscope_testkit::babeltrace2;
 use rtscope_testkit::process::{KilledWithTest, wait_until};
+use rtscope_testkit::skip;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -78,6 +79,43 @@ fn a_limited_recording_of_programs_keeps_the_newest_events_and_never_takes_more(
         let first = numbers[0];
         assert!(numbers.into_iter().eq(first..EVENTS), "thread {thread} has a gap");
     }
+}
+
+// NEEDS: host
+#[test]
+fn root_what_is_overwritten_is_that_of_whoever_writes_most_and_is_told() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let recorder = begun(&mut fixture.recorder(&["--max-size", "4M", "--user-buffer", "64M"]));
+    // Returns its number.
+    let emit = |user: &str, count: &str| {
+        let mut all = Command::new("setpriv");
+        all.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(&program).args(["count", count]);
+        let mut child = all.stdout(Stdio::null()).spawn().expect("it can be started");
+        assert!(child.wait().expect("it ends").success());
+        child.id()
+    };
+    let before = emit("12346", "1000");
+    emit("12345", "1000000");
+    let after = emit("12346", "1000");
+    let recorded = Recorded::of(interrupt(recorder));
+    crate::json::assert_documented(&recorded.account);
+    let gone = &recorded.account["overwritten_by_user"];
+    assert_eq!(gone.as_array().map(Vec::len), Some(1), "{gone}");
+    assert_eq!((&gone[0]["uid"], gone[0]["count"].as_u64()), (&12345.into(), Some(overwritten(&recorded))));
+    let lines = super::fixture::lines(&fixture.trace());
+    for pid in [before, after] {
+        let of_it = format!("vpid = {pid},");
+        assert_eq!(lines.iter().filter(|line| line.contains(&of_it)).count(), 1000);
+    }
+    let stat = rtscope().arg("stat").arg(fixture.trace()).output().expect("it runs");
+    let text = String::from_utf8_lossy(&stat.stdout).into_owned();
+    let digits = text.replace(' ', "");
+    assert!(digits.contains(&format!(":{}ofuser12345", overwritten(&recorded))), "{text}");
+    assert!(text.contains("overwritten by newer ones (--max-size)"), "{text}");
 }
 
 /// What is read is the end of what another reader has taken meanwhile, event for event; one that sleeps meanwhile is told what it missed.
