@@ -38,6 +38,9 @@ pub struct UserEnd {
     /// Invalid records in rings that were converted while they were recorded.
     #[serde(default)]
     pub unreadable: u64,
+    /// Events that were left out, since there was little room on the disk.
+    #[serde(default)]
+    pub left_out: u64,
     /// Programs that ran untraced: how many events they lost nobody knows.
     #[serde(default)]
     pub untraced: u64,

@@ -211,6 +211,7 @@ impl UserRecording {
             (LossCause::Unreadable, of_end(|end| end.unreadable)),
             (LossCause::NoBuffer, of_end(|end| end.lost_no_buffer)),
             (LossCause::TooLarge, of_end(|end| end.lost_too_large)),
+            (LossCause::Discarded, of_end(|end| end.left_out)),
         ];
         let counted = counts.into_iter().filter(|(_, count)| *count > 0);
         let counted = counted.map(|(cause, count)| Loss { cpu: None, cause, count: Some(count) });

@@ -9,6 +9,7 @@
 use super::classes::{Classes, ProcessClasses};
 use super::filter::UserFilter;
 use super::ring::{Head, LiveRing, Step};
+use super::room::DiskRoom;
 use super::session_file::UserSession;
 use super::streams::{StreamLimits, Streams};
 use rtscope_ctf::{
@@ -45,6 +46,8 @@ const DESCRIBED_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Live {
     streams: Streams,
+    /// `None`: it has a limit.
+    room: Option<DiskRoom>,
     started_ns: u64,
     context: UserContext,
     /// Only events in this time are wanted.
@@ -107,7 +110,9 @@ impl Live {
         filter: UserFilter,
     ) -> Live {
         let context = session.context();
+        let is_limited = ring.is_some() || window.is_some();
         Live {
+            room: (!is_limited).then(|| DiskRoom::new(directory.clone())),
             streams: Streams::new(directory, session.info(), context, limits, ring),
             // A window begins the trace of a snapshot, and nothing older is in it.
             started_ns: window.map_or(session.started_ns, |(from, _)| from.0),
@@ -256,8 +261,19 @@ impl Live {
                 1 => LAG_OF_FULL_NS,
                 _ => 0,
             });
-            members.push(Member { number: *number, ring, known, records, head: None });
+            let is_refused = self.room.as_ref().is_some_and(|room| room.refuses(ring.info.uid));
+            members.push(Member {
+                number: *number,
+                ring,
+                known,
+                records,
+                head: None,
+                is_refused,
+                left_out: 0,
+            });
         }
+        // They are all of one.
+        let user = members.first().map(|member| member.ring.info.uid);
         let merge = Merge {
             until_ns: if lag_ns > 0 { self.clock.latest_ns().saturating_sub(lag_ns) } else { u64::MAX },
             streams: &mut self.streams,
@@ -270,6 +286,10 @@ impl Live {
             taken: Taken::default(),
         };
         let taken = merge.run(&mut members);
+        if let (Some(room), Some(uid)) = (&mut self.room, user) {
+            room.wrote(uid, taken.as_ref().map_or(0, |taken| taken.bytes));
+            room.left_out(uid, members.iter().map(|member| member.left_out).sum());
+        }
         for member in members {
             self.needs_look |= member.ring.needs_look;
             if let Some(place) = self.rings.get_mut(&member.number) {
@@ -303,6 +323,11 @@ impl Live {
     /// Whose the losses of rings are that are over, and what was left out of theirs.
     pub(super) fn by_user(&self) -> &LossesByUser {
         &self.by_user
+    }
+
+    /// What was left out of whom, since there was little room on the disk.
+    pub(super) fn left_out(&self) -> BTreeMap<u32, u64> {
+        self.room.as_ref().map(|room| room.all_left_out().clone()).unwrap_or_default()
     }
 
     /// Whether this user's programs are asked for.
@@ -394,6 +419,9 @@ struct Member<'a, 'r> {
     records: &'a mut Records<'r>,
     /// Its next event.
     head: Option<Head>,
+    /// There is no room for its events, and so many were left out.
+    is_refused: bool,
+    left_out: u64,
 }
 
 /// Takes records of rings in the order of their times, whichever stream they go to: what is late for its stream is in order, too.
@@ -446,7 +474,7 @@ impl Merge<'_> {
 
     /// Goes to a ring's next event that can be converted, and returns its time.
     fn next(&mut self, member: &mut Member<'_, '_>) -> Option<u64> {
-        let Member { ring, known, records, head, .. } = member;
+        let Member { ring, known, records, head, is_refused, left_out, .. } = member;
         *head = None;
         loop {
             let Header::Complete { id, end, low } = records.header() else {
@@ -463,6 +491,7 @@ impl Merge<'_> {
                     *self.garbage += 1;
                 }
                 Step::Event(next) if next.time_ns > self.until_ns => return None,
+                Step::Event(_) if *is_refused => *left_out += 1,
                 Step::Event(next) => {
                     *head = Some(next);
                     return Some(next.time_ns);

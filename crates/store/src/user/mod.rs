@@ -13,6 +13,7 @@ mod finish;
 mod merge;
 mod recorder;
 mod ring;
+mod room;
 mod session_file;
 mod snapshot;
 mod streams;

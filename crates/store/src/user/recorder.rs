@@ -9,10 +9,10 @@ use super::session_file::{FIRST, Line, SessionFile, UserSession};
 use super::streams::StreamLimits;
 use crate::Error;
 use rtscope_ctf::RingTrace;
-use rtscope_event::MonotonicNs;
+use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::clock::{Pair, counter_kind};
 use rtscope_programs::clock_watch::ClockProblem;
-use rtscope_programs::collector::{Looks, LossesByUser, Records, Sink};
+use rtscope_programs::collector::{Looks, LossesByUser, Records, Sink, UserLosses};
 use rtscope_programs::{ProviderInfo, RingInfo};
 use std::collections::HashMap;
 use std::io;
@@ -100,7 +100,16 @@ impl UserRecorder {
         let of_ring = |ring: u32| of_rings.get(&ring).copied().unwrap_or_default();
         let (lost, unfinished) = self.live.end_rings(of_ring).map_err(Error::io("write", &path))?;
         let (unreadable, by_user) = (self.live.garbage(), self.by_user(end));
-        let end = UserEnd { lost, unfinished, unreadable, by_user, ..end.clone() };
+        let left_out = self.live.left_out();
+        let remarks = left_out.iter().map(|(uid, events)| {
+            format!(
+                "{} left out of user {uid}, who had written more than his share when there was little room on the disk",
+                counted(*events, "event was", "events were")
+            )
+        });
+        let remarks = end.remarks.iter().cloned().chain(remarks).collect();
+        let left_out = left_out.values().fold(0, |sum: u64, events| sum.saturating_add(*events));
+        let end = UserEnd { lost, unfinished, unreadable, left_out, by_user, remarks, ..end.clone() };
         // Before the streams are complete: whoever is killed now has nothing more to find out.
         let line = Line::End(Box::new(end.clone()));
         self.file.append(&line).map_err(Error::io("write", &path))?;
@@ -122,6 +131,9 @@ impl UserRecorder {
         let mut all = end.by_user.clone();
         for (uid, of_rings) in self.live.by_user() {
             all.entry(*uid).or_default().add(*of_rings);
+        }
+        for (uid, events) in self.live.left_out() {
+            all.entry(uid).or_default().add(UserLosses { lost: events, ..UserLosses::default() });
         }
         let refused = end.refused.iter().filter_map(|refusal| refusal.user);
         for uid in self.undescribed.users().into_iter().chain(refused) {

@@ -118,6 +118,59 @@ fn root_what_is_overwritten_is_that_of_whoever_writes_most_and_is_told() {
     assert!(text.contains("overwritten by newer ones (--max-size)"), "{text}");
 }
 
+// NEEDS: host
+#[test]
+fn root_a_user_who_fills_the_disk_leaves_room_for_others() {
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("mount") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let disk = Disk::new(&fixture.path("disk"));
+    let mut command = rtscope();
+    command.args(["record", "--json", "--fail-if-lost=100%", "--user-buffer", "64M", "-u", "test:*", "-o"]);
+    let recorder = begun(command.arg(disk.0.join("trace")));
+    let emit = |user: &str, count: &str| {
+        let mut all = Command::new("setpriv");
+        all.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(&program).args(["count", count]);
+        assert!(all.stdout(Stdio::null()).status().expect("it can be started").success());
+    };
+    emit("12346", "1");
+    // Thirty bytes and more each: more than there is.
+    (0..8).for_each(|_| emit("12345", "600000"));
+    emit("12346", "1000");
+    let recorded = Recorded::of(interrupt(recorder));
+    assert!(recorded.output.status.success(), "{:?}", recorded.output);
+    let lost = recorded.account["lost_by_user"].as_array().expect("an array");
+    assert!(lost.iter().all(|user| user["uid"] == 12345) && !lost.is_empty(), "{lost:?}");
+    assert!(
+        recorded.account["remarks"].to_string().contains("little room on the disk"),
+        "{}",
+        recorded.account
+    );
+    let total = 1 + 8 * 600_000 + 1000;
+    assert_eq!(recorded.events() + lost[0]["count"].as_u64().expect("a number"), total);
+}
+
+/// A file system of 128 MiB, unmounted in the end.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn new(place: &Path) -> Disk {
+        fs::create_dir(place).expect("it is new");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=128m", "tmpfs"]).arg(place).status();
+        assert!(mount.expect("it is there").success());
+        Disk(place.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 /// What is read is the end of what another reader has taken meanwhile, event for event; one that sleeps meanwhile is told what it missed.
 #[test]
 fn a_follower_that_was_overtaken_says_how_much_it_missed() {
