@@ -23,14 +23,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// Streams for rings, and for what is late, that whoever comes first may have.
-pub(super) const OWN_MAX: usize = 32;
-pub(super) const LATE_MAX: usize = 16;
-/// Those of users who have none of their kind; the last two are for all who find no other.
-const KEPT: usize = 16;
-const COMMON: usize = 2;
 /// All of them.
-pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX + KEPT;
+pub(super) const STREAMS_MAX: usize = 64;
+/// Those for rings, and for what is late, that whoever comes first may have.
+const OWN_MAX: usize = 48;
+const LATE_MAX: usize = 16;
+/// Those of users who have none of their kind; the last two are for all who find no other.
+const KEPT: usize = 8;
+const COMMON: usize = 2;
 /// A stream that was left is another user's when its last event is older than what a new ring may begin with.
 const SETTLED_NS: u64 = 1_000_000_000;
 /// The account of streams that belong to several users.
@@ -41,16 +41,18 @@ const FILES_RESERVED: u64 = 48;
 /// How many streams there may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamLimits {
-    pub(super) own: usize,
-    pub(super) late: usize,
+    all: usize,
+    own: usize,
+    late: usize,
     /// For users who have none.
     kept: usize,
 }
 
 impl StreamLimits {
-    pub(super) const RECORDING: StreamLimits = StreamLimits { own: OWN_MAX, late: LATE_MAX, kept: KEPT };
+    pub(super) const RECORDING: StreamLimits =
+        StreamLimits { all: STREAMS_MAX, own: OWN_MAX, late: LATE_MAX, kept: KEPT };
     /// Everything is there before any of it is written: nothing is late, and all users are merged into one.
-    pub(super) const SNAPSHOT: StreamLimits = StreamLimits { own: 1, late: 0, kept: 0 };
+    pub(super) const SNAPSHOT: StreamLimits = StreamLimits { all: 1, own: 1, late: 0, kept: 0 };
 }
 
 /// Whose a stream is: one user's, or of all who found no other.
@@ -194,7 +196,7 @@ impl Streams {
             self.own[at].give(owner)?;
             return Ok(Some(at));
         }
-        self.add(owner)
+        self.add(owner, has_one)
     }
 
     fn emptiest(&self, owner: Owner) -> Option<usize> {
@@ -210,7 +212,7 @@ impl Streams {
         if let Some(at) = self.emptiest(Owner::Common) {
             return Ok(at);
         }
-        if let Some(at) = self.add(Owner::Common)? {
+        if let Some(at) = self.add(Owner::Common, false)? {
             return Ok(at);
         }
         // One for all, or no more files may be open: somebody has to share, and does so with all who come.
@@ -236,10 +238,10 @@ impl Streams {
         self.own.get(at).is_some_and(|stream| stream.rings > 1)
     }
 
-    /// One more stream, unless there are as many as there may be.
-    fn add(&mut self, owner: Owner) -> io::Result<Option<usize>> {
+    /// One more stream, unless there are as many as there may be. `has_one`: its owner has some of this kind.
+    fn add(&mut self, owner: Owner, has_one: bool) -> io::Result<Option<usize>> {
         let number = self.own.len() + self.late.len();
-        if number >= self.streams_max(owner) {
+        if number >= self.streams_max(owner, has_one) {
             return Ok(None);
         }
         let Some(file) = self.file(number)? else { return Ok(None) };
@@ -247,11 +249,14 @@ impl Streams {
         Ok(Some(self.own.len() - 1))
     }
 
-    /// As many as there may be when one is added of this owner, who has none of its kind.
-    fn streams_max(&self, owner: Owner) -> usize {
-        let StreamLimits { own, late, kept } = self.limits;
-        let common = if owner == Owner::Common { 0 } else { COMMON.min(kept) };
-        own + late + kept - common
+    /// As many as there may be when one is added of this owner.
+    fn streams_max(&self, owner: Owner, has_one: bool) -> usize {
+        let StreamLimits { all, kept, .. } = self.limits;
+        all - match owner {
+            Owner::User(_) if has_one => kept,
+            Owner::User(_) => COMMON.min(kept),
+            Owner::Common => 0,
+        }
     }
 
     fn file(&mut self, number: usize) -> io::Result<Option<NewStream>> {
@@ -416,7 +421,7 @@ impl Streams {
             return Ok(None);
         }
         let number = self.own.len() + self.late.len();
-        if number >= self.streams_max(owner) {
+        if number >= self.streams_max(owner, has_late) {
             return self.left_late(owner, classes, begin_ns);
         }
         let Some(new) = self.file(number)? else { return Ok(None) };

@@ -47,7 +47,7 @@ fn a_user_who_lies_about_times_spoils_those_of_no_other() {
     let liars: Vec<usize> = (0..100).map(|_| streams.assign(LIAR, now_ns).unwrap()).collect();
     lie(&mut streams, &liars, now_ns);
     // Others have more rings than they have streams, and events that are late among themselves.
-    for user in 0..7 {
+    for user in 0..3 {
         let rings: Vec<usize> = (0..5).map(|_| streams.assign(user, now_ns).unwrap()).collect();
         let begin_ns = now_ns - 200_000_000 - u64::from(user);
         for step in 0..50 {

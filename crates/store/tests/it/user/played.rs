@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// In nanoseconds, later than of any other process with these numbers: so the played programs count as alive.
 pub const BIRTH: u64 = u64::MAX / 2;
 /// Rings of a user that get a stream of their own; and the streams that a user may have.
-pub const OWN: usize = 32;
-pub const STREAMS: usize = OWN + 16;
+pub const OWN: usize = 48;
+pub const STREAMS: usize = 56;
 
 pub fn now() -> Pair {
     Pair::now(counter_kind())
