@@ -53,7 +53,8 @@ pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::StagedDir;
 pub use write::{
-    Classes, EventLoss, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent, RingAccount,
-    RingTrace, StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass, UserContext,
-    UserMetadata, UserStreamSummary, UserStreamWriter, WriteSummary, initial_states, write_trace,
+    Classes, EventLoss, EventThread, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent,
+    RingAccount, RingTrace, StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass,
+    UserContext, UserMetadata, UserStreamSummary, UserStreamWriter, WriteSummary, initial_states,
+    write_trace,
 };

@@ -85,6 +85,8 @@ pub enum Context {
     Comm,
     /// The CPU
     Cpu,
+    /// The user whose program it is: what the kernel says, and not the program
+    Uid,
     /// Nothing: an event takes 13 to 28 bytes less
     None,
 }
@@ -96,6 +98,7 @@ impl Context {
             Context::Tid => Some(record::Context::Tid),
             Context::Comm => Some(record::Context::Comm),
             Context::Cpu => Some(record::Context::Cpu),
+            Context::Uid => Some(record::Context::Uid),
             Context::None => None,
         }
     }

@@ -27,7 +27,9 @@ pub use state::{TaskStatus, initial_states};
 pub use trace::{EventLoss, Evidence, StreamSummary, StreamWriter, TraceWriter};
 pub use tracepoint::GivenText;
 pub(crate) use tsdl::quoted;
-pub use user::{PlainEvent, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter};
+pub use user::{
+    EventThread, PlainEvent, UserClass, UserContext, UserMetadata, UserStreamSummary, UserStreamWriter,
+};
 
 use crate::{Error, TraceInfo};
 use rtscope_event::{CpuId, Event, Loss, LossCause, MonotonicNs, Recording};

@@ -39,7 +39,7 @@ pub struct UserClass {
     pub origin: Arc<str>,
 }
 
-/// The largest context: three numbers, and a name of 15 bytes with its end.
+/// The largest context: four numbers, and a name of 15 bytes with its end.
 const CONTEXT_MAX: usize = 32;
 
 /// The context fields of each event.
@@ -53,19 +53,31 @@ pub struct UserContext {
     pub comm: bool,
     /// The CPU.
     pub cpu: bool,
+    /// The user.
+    pub uid: bool,
+}
+
+/// Whose an event is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventThread<'a> {
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub comm: &'a str,
+    /// The user.
+    pub uid: u32,
 }
 
 impl UserContext {
     /// Writes the context of an event. An unknown CPU is 2^32 - 1.
-    pub fn encode(&self, pid: u32, tid: u32, comm: &str, cpu: u32, out: &mut Vec<u8>) {
-        if self.cpu {
-            out.extend_from_slice(&cpu.to_le_bytes());
-        }
-        if self.pid {
-            out.extend_from_slice(&pid.to_le_bytes());
-        }
-        if self.tid {
-            out.extend_from_slice(&tid.to_le_bytes());
+    pub fn encode(&self, thread: EventThread<'_>, cpu: u32, out: &mut Vec<u8>) {
+        let EventThread { pid, tid, comm, uid } = thread;
+        for (is, number) in [(self.cpu, cpu), (self.pid, pid), (self.tid, tid), (self.uid, uid)] {
+            if is {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
         }
         if self.comm {
             out.extend(comm.bytes().take_while(|byte| *byte != 0));
@@ -78,6 +90,7 @@ impl UserContext {
             (self.cpu, "uint32_t _cpu_id"),
             (self.pid, "int32_t _vpid"),
             (self.tid, "int32_t _vtid"),
+            (self.uid, "uint32_t _uid"),
             (self.comm, "string _procname"),
         ];
         let there: String =

@@ -6,7 +6,7 @@
 //! looks for the first description that is the cause. `RTSCOPE_FUZZ` sets the number of traces, for long runs.
 
 use rtscope_ctf::{
-    Evidence, Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count,
+    EventThread, Evidence, Selection, TraceSet, UserClass, UserContext, UserMetadata, UserStreamWriter, count,
 };
 use rtscope_event::MonotonicNs;
 use rtscope_programs::description::{Descriptions, FieldType, Integer, payload_bytes};
@@ -74,8 +74,13 @@ fn payload(random: &mut Random, class: &UserClass) -> Vec<u8> {
 
 /// Writes a trace with an event of each class; returns the number of events.
 fn write(dir: &Path, classes: Vec<UserClass>, random: &mut Random) -> u64 {
-    let context =
-        UserContext { pid: random.flag(), tid: random.flag(), comm: random.flag(), cpu: random.flag() };
+    let context = UserContext {
+        pid: random.flag(),
+        tid: random.flag(),
+        comm: random.flag(),
+        cpu: random.flag(),
+        uid: random.flag(),
+    };
     std::fs::create_dir(dir).unwrap();
     let info = info();
     let mut metadata = UserMetadata::create(dir, context, &info).unwrap();
@@ -83,7 +88,7 @@ fn write(dir: &Path, classes: Vec<UserClass>, random: &mut Random) -> u64 {
     let mut stream = UserStreamWriter::in_file(file, 0, info.trace_uuid, classes.len(), MonotonicNs(1000));
     metadata.declare(stream.class(), &classes).unwrap();
     let mut head = Vec::new();
-    context.encode(1, 2, "a \"name\\", 0, &mut head);
+    context.encode(EventThread { pid: 1, tid: 2, comm: "a \"name\\", uid: 3 }, 0, &mut head);
     for (number, class) in classes.iter().enumerate() {
         let time = MonotonicNs(2000 + number as u64);
         stream.event(number as u32, time, &head, &payload(random, class)).unwrap();

@@ -6,7 +6,9 @@
 
 use super::classes::{EventClassKind, FieldKind, HardwareEvent, LossReason};
 use super::source::{HardwareSource, NO_CPU};
-use rtscope_ctf::{Evidence, StagedDir, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamWriter};
+use rtscope_ctf::{
+    EventThread, Evidence, StagedDir, TraceInfo, UserClass, UserContext, UserMetadata, UserStreamWriter,
+};
 use rtscope_event::{CpuId, Loss, MonotonicNs};
 use rtscope_programs::description::{EventDescription, Field, FieldType, Integer};
 use std::collections::BTreeMap;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
 
-const CONTEXT: UserContext = UserContext { pid: true, tid: true, comm: false, cpu: true };
+const CONTEXT: UserContext = UserContext { pid: true, tid: true, comm: false, cpu: true, uid: false };
 /// The level of all of them: information.
 const LEVEL: u32 = 6;
 
@@ -162,7 +164,8 @@ pub fn write_ctf(
         bytes.clear();
         // A thread that is not known has number 0, which no thread of a program has.
         let (pid, tid) = event.thread.unwrap_or_default();
-        CONTEXT.encode(pid, tid, "", event.cpu.unwrap_or(NO_CPU), &mut context);
+        let thread = EventThread { pid, tid, ..EventThread::default() };
+        CONTEXT.encode(thread, event.cpu.unwrap_or(NO_CPU), &mut context);
         payload(&event, &mut bytes);
         let class = EventClassKind::ALL.iter().position(|kind| *kind == event.class).unwrap_or(0);
         let class = u32::try_from(class).unwrap_or(0);

@@ -179,6 +179,8 @@ pub enum Context {
     Comm,
     /// The CPU.
     Cpu,
+    /// The user whose file the event was in.
+    Uid,
 }
 
 impl Context {
@@ -193,6 +195,7 @@ impl Context {
             Context::Tid => "tid",
             Context::Comm => "comm",
             Context::Cpu => "cpu",
+            Context::Uid => "uid",
         }
     }
 }

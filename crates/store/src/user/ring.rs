@@ -3,7 +3,7 @@
 
 use super::classes::{FixedSizeEvent, PlainEvents, ProcessClasses};
 use rtscope_abi::program as abi;
-use rtscope_ctf::{PlainEvent, UserContext, UserStreamWriter};
+use rtscope_ctf::{EventThread, PlainEvent, UserContext, UserStreamWriter};
 use rtscope_event::MonotonicNs;
 use rtscope_event::exact::low_half;
 use rtscope_programs::RingInfo;
@@ -182,7 +182,8 @@ impl LiveRing {
         let cpu = records.sync().map_or(abi::RTU_CPU_UNKNOWN, |sync| sync.cpu);
         self.has_context = true;
         self.context.clear();
-        requested.encode(self.info.pid, self.info.tid, &self.info.comm, cpu, &mut self.context);
+        let RingInfo { pid, tid, uid, ref comm, .. } = self.info;
+        requested.encode(EventThread { pid, tid, comm, uid }, cpu, &mut self.context);
     }
 
     fn is_patient(&mut self, records: &Records<'_>) -> bool {

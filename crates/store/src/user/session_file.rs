@@ -99,7 +99,7 @@ impl UserSession {
 
     pub(super) fn context(&self) -> UserContext {
         let has = |name: &str| self.context.iter().any(|known| known == name);
-        UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu") }
+        UserContext { pid: has("pid"), tid: has("tid"), comm: has("comm"), cpu: has("cpu"), uid: has("uid") }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Spans of programs (RTSCOPE_SPAN) as slices of their threads, also where the begin or the end of one is missing.
 
 use super::{convert, text};
-use rtscope_ctf::{Evidence, UserClass, UserContext, UserMetadata, UserStreamWriter};
+use rtscope_ctf::{EventThread, Evidence, UserClass, UserContext, UserMetadata, UserStreamWriter};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::description::EventDescription;
 use rtscope_testkit::perfetto::{COMPLAINTS, engine, query};
@@ -38,7 +38,7 @@ fn write(dir: &Path, events: &[(u64, u32, u32)]) {
     metadata.declare(stream.class(), &classes).unwrap();
     for (time, tid, class) in events {
         let mut head = Vec::new();
-        context.encode(1, *tid, "app", 0, &mut head);
+        context.encode(EventThread { pid: 1, tid: *tid, comm: "app", uid: 0 }, 0, &mut head);
         stream.event(*class, MonotonicNs(*time), &head, &[]).unwrap();
     }
     stream.finish(MonotonicNs(100_000)).unwrap();

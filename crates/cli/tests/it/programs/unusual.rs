@@ -523,12 +523,23 @@ fn root_programs_of_other_users_are_recorded_by_root_and_not_by_each_other() {
     let everybodys = format!("chmod 1777 /dev/shm && mkdir -m 777 -p {}/t", fixture.dir.path().display());
     let both = format!(
         "{everybodys} && {:?} -- sh -c '{}; {emitter} count 1000'",
-        fixture.recorder(&[]),
+        fixture.recorder(&["--context", "pid,uid"]),
         run(nobody)
     );
-    let recorded = in_own_room(&fixture, "64m", &both);
+    let kept = fixture.path("kept");
+    let keep = format!("{both} && cp -r {} {}", trace.display(), kept.display());
+    let recorded = in_own_room(&fixture, "64m", &keep);
     recorded.assert_complete();
     assert_eq!(recorded.events(), 2000);
+    let lines = super::fixture::lines(&kept);
+    for user in ["uid = 65534 }", "uid = 0 }"] {
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(user)).count(),
+            1000,
+            "{user}: {:?}",
+            lines.first()
+        );
+    }
     // After root has recorded nobody's programs, nobody can, and finds no others.
     let script = format!(
         "{both} >/dev/null && rm -r {} && {nobody} {} record --json -u 'test:*' -o {}/t/trace -- {emitter} count 500 && {emitter} count 700 >/dev/null && mv {}/t/trace {}",
