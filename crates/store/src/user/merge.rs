@@ -261,7 +261,7 @@ impl Live {
                 1 => LAG_OF_FULL_NS,
                 _ => 0,
             });
-            let is_refused = self.room.as_ref().is_some_and(|room| room.refuses(ring.info.uid));
+            let is_refused = self.room.as_mut().is_some_and(|room| room.refuses_now(ring.info.uid));
             members.push(Member {
                 number: *number,
                 ring,

@@ -7,9 +7,11 @@
 use nix::sys::statvfs::statvfs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-/// The file system is asked after so many bytes.
+/// The file system is asked after so many bytes; and, while little is left and nothing may be written, after so long.
 const LOOK_BYTES: u64 = 1 << 20;
+const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// Little is a tenth of what there was, within these limits, and half of it at most.
 const LITTLE_MIN: u64 = 64 << 20;
 const LITTLE_MAX: u64 = 4 << 30;
@@ -21,7 +23,8 @@ pub(super) struct DiskRoom {
     /// Less than this is little; `None`: nobody has looked.
     little: Option<u64>,
     is_little: bool,
-    /// Since the last look.
+    /// Of the last look, and what was written since.
+    looked: Option<Instant>,
     written: u64,
     all: u64,
     by_user: BTreeMap<u32, u64>,
@@ -32,7 +35,8 @@ pub(super) struct DiskRoom {
 impl DiskRoom {
     pub(super) fn new(directory: PathBuf) -> DiskRoom {
         let (by_user, left_out) = (BTreeMap::new(), BTreeMap::new());
-        DiskRoom { directory, little: None, is_little: false, written: LOOK_BYTES, all: 0, by_user, left_out }
+        let (looked, written) = (None, LOOK_BYTES);
+        DiskRoom { directory, little: None, is_little: false, looked, written, all: 0, by_user, left_out }
     }
 
     /// A user's events were written.
@@ -44,11 +48,15 @@ impl DiskRoom {
         self.all += bytes;
         self.written += bytes;
         if self.written >= LOOK_BYTES {
-            self.written = 0;
-            // Where it is not told, it is as if there were enough.
-            if let Ok(found) = statvfs(&self.directory) {
-                self.look(found.blocks_available().saturating_mul(found.fragment_size()));
-            }
+            self.ask();
+        }
+    }
+
+    fn ask(&mut self) {
+        (self.written, self.looked) = (0, Some(Instant::now()));
+        // Where it is not told, it is as if there were enough.
+        if let Ok(found) = statvfs(&self.directory) {
+            self.look(found.blocks_available().saturating_mul(found.fragment_size()));
         }
     }
 
@@ -57,8 +65,15 @@ impl DiskRoom {
         self.is_little = free < little;
     }
 
-    /// Whether this user's events are left out now.
-    pub(super) fn refuses(&self, uid: u32) -> bool {
+    /// Whether this user's events are left out now. Others may have made room meanwhile.
+    pub(super) fn refuses_now(&mut self, uid: u32) -> bool {
+        if self.refuses(uid) && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AFTER) {
+            self.ask();
+        }
+        self.refuses(uid)
+    }
+
+    fn refuses(&self, uid: u32) -> bool {
         let users = self.by_user.len() as u64;
         let is_much = |bytes: u64| bytes > self.all / users.max(1);
         self.is_little && users > 1 && self.by_user.get(&uid).is_some_and(|bytes| is_much(*bytes))
@@ -96,6 +111,11 @@ mod tests {
         assert!(!room.refuses(1000) && room.refuses(1001));
         room.look(1 << 30);
         assert!(!room.refuses(1001), "there is room again");
+        // Whoever is refused writes nothing, and there is room again all the same.
+        room.look(10 << 20);
+        assert!(room.refuses(1001));
+        (room.little, room.looked) = (Some(0), None);
+        assert!(!room.refuses_now(1001), "{room:?}");
         // Little is half of it at most.
         let mut room = DiskRoom::new(directory.path().to_owned());
         [(1, 100), (2, 1)].into_iter().for_each(|(uid, bytes)| room.by_user.extend([(uid, bytes)]));
