@@ -108,13 +108,22 @@ static inline void rtscope__give(struct rtscope__shared *shared)
 
 /* ---- the directory --------------------------------------------------------------------------------------------------- */
 
+/* Whether this process has one of these capabilities (linux/capability.h), or it cannot be told. */
+static inline int rtscope__may(uint32_t capabilities)
+{
+	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
+	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
+
+	return rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & capabilities;
+}
+
 /*
  * Whether this process may do in others' directories what its user may not: by CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
- * or CAP_FOWNER (linux/capability.h: 0 to 3). Nobody can exchange root's directory.
+ * or CAP_FOWNER (linux/capability.h: 0 to 3), or by a group that it was given (set-group-ID). Nobody can exchange root's directory.
  */
 static inline int rtscope__overrides(void)
 {
-	return rtscope__user() && rtscope__may(15);
+	return rtscope__user() && (rtscope__auxiliary(RTSCOPE__AT_SECURE) || rtscope__may(15));
 }
 
 /* Opens the directory of this user, if it is that. Its user may have put another in its place, or a link. */
@@ -222,16 +231,13 @@ static RTSCOPE__NOT_INLINE long rtscope__map_file(struct rtscope__file file, voi
 	long memory = rtscope__call_again(__NR_mmap, (long)place, (long)bytes, RTSCOPE__PROT_RW,
 					  RTSCOPE__MAP_SHARED | (place ? RTSCOPE__MAP_FIXED : 0), file.number, 0);
 
-	if (rtscope__is_error(memory))
-		return rtscope__is_ours(file) ? memory : -RTSCOPE__EBADF;
-	if (!rtscope__is_ours(file)) {
-		if (place)
-			rtscope__map_over(place, bytes);
-		else
-			rtscope__unmap((void *)memory, bytes);
-		return -RTSCOPE__EBADF;
-	}
-	return memory;
+	if (rtscope__is_ours(file))
+		return memory;
+	if (place && !rtscope__is_error(memory))
+		rtscope__map_over(place, bytes);
+	else if (!rtscope__is_error(memory))
+		rtscope__unmap((void *)memory, bytes);
+	return -RTSCOPE__EBADF;
 }
 
 static RTSCOPE__NOT_INLINE int rtscope__fits_limit(uint64_t bytes)
@@ -366,24 +372,33 @@ static RTSCOPE__NOT_INLINE long rtscope__furnish(struct rtscope__file file, stru
 	return error;
 }
 
-/* Maps a file at `around`, which is memory of nobody with as much behind the file as its first page. Where locked memory has a limit, it is not locked. */
-static RTSCOPE__NOT_INLINE long rtscope__map_in(struct rtscope__file file, unsigned char *around, uint64_t bytes)
+/*
+ * Of a page of a file that is mapped at `page` the whole file at `around`, where there is memory of nobody, as well as at `page` afterwards. Neither is locked:
+ * the kernel makes of a mapping that is not a larger one that is not (mremap(2), an old size of 0; Valgrind does not). 3: MREMAP_MAYMOVE | MREMAP_FIXED
+ */
+static RTSCOPE__NOT_INLINE long rtscope__spread(void *page, void *around, uint64_t bytes)
 {
-	void *page = around + bytes;
+	long memory;
+
+	rtscope__unlock(page, 4096);
+	memory = rtscope__call_again(__NR_mremap, (long)page, 0, (long)bytes, 3, (long)around, 0);
+	rtscope__map_over(page, 4096);
+	rtscope__unlock(page, 4096);
+	return memory;
+}
+
+/* Maps a file at `around`, as rtscope__ask_locked() has found out. `page`: behind it. */
+static inline long rtscope__map_in(struct rtscope__file file, void *around, uint64_t bytes, void *page)
+{
 	long memory = -RTSCOPE__EINVAL;
 
-	if (!rtscope__limits_locked())
+	if (!RTSCOPE__LOAD(rtscope__unlocks))
 		return rtscope__map_file(file, around, bytes);
-	/* Of a page that is not locked the kernel makes a larger mapping that is not (mremap(2), an old size of 0; Valgrind does not). 3: as below. */
-	if (!rtscope__is_error(rtscope__map_file(file, page, 4096))) {
-		rtscope__unlock(page, 4096);
-		memory = rtscope__call_again(__NR_mremap, (long)page, 0, (long)bytes, 3, (long)around, 0);
-		rtscope__map_over(page, 4096);
-	}
+	if (!rtscope__is_error(rtscope__map_file(file, page, 4096)))
+		memory = rtscope__spread(page, around, bytes);
 	if (rtscope__is_error(memory))
 		memory = rtscope__map_file(file, around, bytes);
-	if (!rtscope__is_error(memory))
-		rtscope__unlock(around, bytes);
+	rtscope__unlock(around, bytes);
 	return memory;
 }
 
@@ -391,14 +406,14 @@ static RTSCOPE__NOT_INLINE long rtscope__map_in(struct rtscope__file file, unsig
 static RTSCOPE__NOT_INLINE long rtscope__map_new(struct rtscope__file file, uint64_t bytes, void *place,
 						 struct rtscope__remains *made)
 {
-	const uint64_t with_behind = bytes + RTSCOPE__BEHIND;
+	const uint64_t with_behind = (place ? rtscope__whole_pages(bytes) : bytes) + RTSCOPE__BEHIND;
 	long memory = rtscope__map_nothing(with_behind);
-	unsigned char *around = (unsigned char *)memory;
+	unsigned char *around = (unsigned char *)memory, *behind = around + with_behind - RTSCOPE__BEHIND;
 
 	if (rtscope__is_error(memory))
 		return memory;
 	rtscope__note_mapping(made, around, with_behind);
-	memory = rtscope__map_in(file, around, bytes);
+	memory = rtscope__map_in(file, around, bytes, behind);
 	if (!rtscope__is_error(memory))
 		rtscope__populate(around, bytes);
 	if (place || rtscope__is_error(memory))
@@ -407,7 +422,7 @@ static RTSCOPE__NOT_INLINE long rtscope__map_new(struct rtscope__file file, uint
 	if (!rtscope__is_error(memory) && place) {
 		memory = rtscope__call_again(__NR_mremap, (long)around, (long)bytes, (long)bytes, 3, (long)place, 0);
 		if (!rtscope__is_error(memory))
-			rtscope__unmap(around + bytes, RTSCOPE__BEHIND);
+			rtscope__unmap(behind, RTSCOPE__BEHIND);
 	}
 	if (rtscope__is_error(memory))
 		rtscope__unmap(around, with_behind);
@@ -450,6 +465,7 @@ static inline long rtscope__new_file(const struct rtscope__shared *shared, struc
 		return -RTSCOPE__EFBIG;
 	if (!rtscope__has_entered(directory))
 		return directory.number;
+	rtscope__ask_locked();
 	/* The program has closed what it does not know, which it does not do all the time. */
 	for (int tries = 0; tries < 8 && memory == -RTSCOPE__EBADF; tries++)
 		memory = rtscope__try_new_file(shared, directory, name, bytes, place, made);

@@ -57,6 +57,7 @@
 #define rtscope__shared rtscope__shared_2
 #define rtscope__stage rtscope__stage_2d
 #define rtscope__thread_page rtscope__thread_page_2d
+#define rtscope__unlocks rtscope__unlocks_2
 #define rtscope__wait rtscope__wait_2
 
 #endif

@@ -123,12 +123,50 @@ static inline int rtscope__is_no_session(int error, int is_roots)
 							  error == -RTSCOPE__ENXIO || error == -RTSCOPE__EAGAIN));
 }
 
+/*
+ * Opens root's session. Where root does not record it is not there, and to find that out the kernel waits until nobody reads or changes /dev/shm, which any user
+ * can do for as long as he likes. So only what the kernel has at hand is asked for (openat2(2), since Linux 5.12), and a tmpfs has at hand all that there is.
+ * A filter of system calls may end the process for that call: where there is one, or the call is not there, the kernel may wait.
+ */
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_roots_session(void)
+{
+	const int flags = RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK;
+	/* struct open_how; 0x20: RESOLVE_CACHED */
+	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW | RTSCOPE__MARK), 0,
+				  0x20 };
+	struct rtscope__file file = { -RTSCOPE__EAGAIN, RTSCOPE__NO_FILE };
+	uint64_t status[15] = { 0 };
+
+	if (rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
+		return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
+	/* Somebody may have been renaming something. 0x01021994: TMPFS_MAGIC */
+	for (int tries = 0; tries < 4 && file.number == -RTSCOPE__EAGAIN; tries++)
+		file.number = (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)RTSCOPE__ROOTS_SESSION,
+						       (long)how, sizeof(how), 0, 0);
+	if (file.number >= 0) {
+		file.identity = rtscope__identity_of(file.number, "", NULL);
+		/* Another one of the program's has the number meanwhile. */
+		if (!rtscope__is_marked(file.number))
+			file.number = -RTSCOPE__EBADF;
+	} else if (file.number == -RTSCOPE__EAGAIN) {
+		rtscope__call_again(__NR_statfs, (long)"/dev/shm", (long)status, 0, 0, 0, 0);
+		if (status[0] != 0x01021994)
+			return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
+		file.number = -RTSCOPE__ENOENT;
+	} else if (file.number == -RTSCOPE__ENOSYS || file.number == -RTSCOPE__EINVAL ||
+		   file.number == -RTSCOPE__EPERM) {
+		return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
+	}
+	return file;
+}
+
 /* The same as rtscope__read_session(), or -1: the program has closed the descriptor meanwhile. */
 static inline int rtscope__try_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
 {
 	struct rtu_session *session = (struct rtu_session *)(void *)room->session;
 	long bytes = -1;
-	struct rtscope__file file = rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
+	struct rtscope__file file = is_roots ? rtscope__open_roots_session() :
+					       rtscope__open(path, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0);
 
 	if (file.number < 0 && !rtscope__is_no_session(file.number, is_roots))
 		room->session_errno = -file.number;
@@ -207,9 +245,7 @@ static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shar
 {
 	int own = rtscope__is_session(rtscope__open_own(shared, "session"), id, 0);
 
-	if (own > 0 ||
-	    rtscope__is_session(rtscope__open(RTSCOPE__ROOTS_SESSION, RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK, 0), id,
-				1) > 0)
+	if (own > 0 || rtscope__is_session(rtscope__open_roots_session(), id, 1) > 0)
 		return 1;
 	/* In another root or mount namespace there is no such directory, or another one. */
 	return own < 0 && (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)shared->directory, 0, 0, 0, 0) ||

@@ -11,6 +11,7 @@
 #pragma GCC system_header
 #endif
 
+#include "names.h"
 #include "sanitize.h"
 
 #include <asm/unistd.h>
@@ -53,7 +54,9 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__O_RDWR 2
 #define RTSCOPE__O_CREAT 0100
 #define RTSCOPE__O_EXCL 0200
+#define RTSCOPE__O_APPEND 02000
 #define RTSCOPE__O_NONBLOCK 04000
+#define RTSCOPE__O_DSYNC 010000
 #define RTSCOPE__O_NOCTTY 0400
 #define RTSCOPE__O_CLOEXEC 02000000
 #define RTSCOPE__O_PATH 010000000
@@ -84,8 +87,13 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define __NR_rseq 293
 #endif
 
+#if !defined(__NR_openat2)
+#define __NR_openat2 437
+#endif
+
 /* linux/auxvec.h */
 #define RTSCOPE__AT_PHDR 3
+#define RTSCOPE__AT_PAGESZ 6
 #define RTSCOPE__AT_SECURE 23
 #define RTSCOPE__AT_SYSINFO_EHDR 33
 
@@ -253,9 +261,25 @@ static inline int rtscope__is_ours(struct rtscope__file file)
 	       (file.identity != RTSCOPE__NO_FILE && rtscope__identity_of(file.number, "", NULL) == file.identity);
 }
 
+static inline void rtscope__close_number(int file)
+{
+	rtscope__call(__NR_close, file, 0, 0, 0, 0, 0);
+}
+
+/* Flags that change nothing where a file is only read: whoever else has them reads a file on disk in a way that has no use. */
+#define RTSCOPE__MARK (RTSCOPE__O_APPEND | RTSCOPE__O_DSYNC)
+
+static RTSCOPE__NOT_INLINE int rtscope__is_marked(int file)
+{
+	/* 3: F_GETFL; with how it is opened, of which RTSCOPE__O_RDONLY is 0 */
+	long flags = rtscope__call(__NR_fcntl, file, 3, 0, 0, 0, 0);
+
+	return !rtscope__is_error(flags) && (flags & (RTSCOPE__MARK | 3)) == RTSCOPE__MARK;
+}
+
 /*
- * Whether the number is that of the file at this path, which may have been exchanged for another one while it was opened. If it is of neither, it stays open, in
- * case that it is ours: that takes two exchanges in a microsecond.
+ * Opens the file at this path, which others may exchange while that happens. If the number is of neither the one before nor the one after, it is ours if it has
+ * our mark, and is closed. Without one it may be the program's, and stays as it is: only files of this user have none, whose names nobody else exchanges.
  */
 static inline struct rtscope__file rtscope__open_in(int directory, const char *path, int flags, int mode)
 {
@@ -264,24 +288,24 @@ static inline struct rtscope__file rtscope__open_in(int directory, const char *p
 	/* What is to be made is not there yet. */
 	if (!(flags & RTSCOPE__O_EXCL))
 		file.identity = rtscope__identity_of(directory, path, NULL);
+	if (!(flags & (RTSCOPE__O_RDWR | RTSCOPE__O_PATH)))
+		flags |= RTSCOPE__MARK;
 	file.number = (int)rtscope__call_again(__NR_openat, directory, (long)path,
 					       flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
 	if (file.number < 0 || rtscope__is_ours(file))
 		return file;
 	file.identity = rtscope__identity_of(directory, path, NULL);
-	if (!rtscope__is_ours(file))
-		file.number = -RTSCOPE__EBADF;
+	if (rtscope__is_ours(file))
+		return file;
+	if (rtscope__is_marked(file.number))
+		rtscope__close_number(file.number);
+	file.number = -RTSCOPE__EBADF;
 	return file;
 }
 
 static inline struct rtscope__file rtscope__open(const char *path, int flags, int mode)
 {
 	return rtscope__open_in(RTSCOPE__AT_FDCWD, path, flags, mode);
-}
-
-static inline void rtscope__close_number(int file)
-{
-	rtscope__call(__NR_close, file, 0, 0, 0, 0, 0);
 }
 
 static inline void rtscope__close(struct rtscope__file file)
@@ -340,37 +364,52 @@ static inline void rtscope__unmap(void *memory, uint64_t bytes)
 	rtscope__call(__NR_munmap, (long)memory, (long)bytes, 0, 0, 0, 0);
 }
 
-/* Whether this process has one of these capabilities (linux/capability.h), or it cannot be told. */
-static inline int rtscope__may(uint32_t capabilities)
+static inline uint64_t rtscope__whole_pages(uint64_t bytes)
 {
-	/* _LINUX_CAPABILITY_VERSION_3; effective, permitted, inheritable, twice. */
-	uint32_t header[2] = { 0x20080522, 0 }, sets[6] = { 0, 0, 0, 0, 0, 0 };
+	const uint64_t page = rtscope__auxiliary(RTSCOPE__AT_PAGESZ);
 
-	return rtscope__call(__NR_capget, (long)header, (long)sets, 0, 0, 0, 0) || sets[0] & capabilities;
+	return (bytes + page - 1) / page * page;
 }
 
 /*
- * Whether locked memory has a limit for this program. After mlockall(MCL_FUTURE) each mapping counts, from when it is made until munlock(2), and where ours
- * took what is left, the program's own malloc() would fail. So where there is a limit, they are not locked; RTSCOPE_LOCK asks for that.
+ * Whether what is mapped is not to be locked. After mlockall(MCL_FUTURE) each mapping counts as locked, from when it is made until munlock(2), and where ours took
+ * what the limit leaves (RLIMIT_MEMLOCK), the program's own malloc() would fail; RTSCOPE_LOCK asks for that. Also where the limit does not apply now (CAP_IPC_LOCK): what
+ * was locked counts when the program gives that right up, and in a user namespace the right is none.
  */
-static RTSCOPE__NOT_INLINE int rtscope__limits_locked(void)
-{
-	uint64_t limit[2];
-
-	/* 1 << 14: CAP_IPC_LOCK, to which no limit applies. */
-	return !rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_MEMLOCK, 0, (long)limit, 0, 0) &&
-	       limit[0] != ~(uint64_t)0 && !rtscope__may(1u << 14);
-}
+RTSCOPE__HIDDEN uint32_t rtscope__unlocks = 0;
 
 static inline void rtscope__unlock(void *memory, uint64_t bytes)
 {
 	rtscope__call(__NR_munlock, (long)memory, (long)bytes, 0, 0, 0, 0);
 }
 
-/* Private memory of no file, which nobody has touched. Where locked memory has a limit, a page that is not locked, which grows. */
+/*
+ * Finds out, by a page, whether what is mapped now is locked, and has a limit. Else nothing is unlocked: a filter of system calls may end the process for that
+ * (systemd's SystemCallFilter=~@memlock).
+ */
+static RTSCOPE__NOT_INLINE void rtscope__ask_locked(void)
+{
+	uint32_t unlocks = 0;
+	uint64_t limit[2];
+	long page = -RTSCOPE__EINVAL;
+
+	if (!rtscope__call(__NR_prlimit64, 0, RTSCOPE__RLIMIT_MEMLOCK, 0, (long)limit, 0, 0) &&
+	    limit[0] != ~(uint64_t)0)
+		page = rtscope__map(4096, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS, -1);
+	if (!rtscope__is_error(page)) {
+		/* 4: MADV_DONTNEED, which is refused for what is locked */
+		unlocks = rtscope__call(__NR_madvise, page, 4096, 4, 0, 0, 0) == -RTSCOPE__EINVAL;
+		rtscope__unmap((void *)page, 4096);
+	}
+	/* ORDER: relaxed; threads that find out at once find out the same. */
+	__atomic_store_n(&rtscope__unlocks, unlocks, __ATOMIC_RELAXED);
+}
+
+/* Private memory of no file, which nobody has touched. Where it is not to be locked, a page that is not grows: a mapping that grows stays what it is. */
 static RTSCOPE__NOT_INLINE long rtscope__map_nothing(uint64_t bytes)
 {
-	const uint64_t first = rtscope__limits_locked() ? 4096 : bytes;
+	/* ORDER: relaxed; as in rtscope__ask_locked(). */
+	const uint64_t first = __atomic_load_n(&rtscope__unlocks, __ATOMIC_RELAXED) ? 4096 : bytes;
 	long memory = rtscope__map(first, RTSCOPE__MAP_PRIVATE | RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE, -1);
 	void *page = (void *)memory;
 
@@ -388,10 +427,12 @@ static RTSCOPE__NOT_INLINE long rtscope__map_nothing(uint64_t bytes)
  * Private memory of zeros in the place of what is mapped there, at once: whoever stands in it, such as an event that a handler has
  * interrupted, finds memory all the time.
  */
-static inline long rtscope__map_over(void *memory, uint64_t bytes)
+static RTSCOPE__NOT_INLINE long rtscope__map_over(void *memory, uint64_t bytes)
 {
 	int flags = RTSCOPE__MAP_ANONYMOUS | RTSCOPE__MAP_NORESERVE | RTSCOPE__MAP_FIXED;
-	long nothing = bytes > 4096 && rtscope__limits_locked() ? rtscope__map_nothing(bytes) : -RTSCOPE__EINVAL;
+	/* ORDER: relaxed; as in rtscope__ask_locked(). */
+	uint32_t unlocks = bytes > 4096 && __atomic_load_n(&rtscope__unlocks, __ATOMIC_RELAXED);
+	long nothing = unlocks ? rtscope__map_nothing(bytes) : -RTSCOPE__EINVAL;
 	long at = nothing;
 
 	/* 3: MREMAP_MAYMOVE | MREMAP_FIXED */
@@ -431,13 +472,18 @@ static inline int rtscope__lock_file(int file)
 	return (int)rtscope__call_again(__NR_flock, file, 2 | 4, 0, 0, 0, 0);
 }
 
-/* No signal of this thread from here on, until they are let through again. */
+/*
+ * No signal of this thread from here on, until they are let through again; but for those of what it does itself. The kernel ends a process that blocks these, although
+ * it has handlers: of writes to its own data (checkpoints), of each instruction (TF), of system calls (sandboxes).
+ */
 static inline uint64_t rtscope__block_signals(void)
 {
-	uint64_t all = ~(uint64_t)0, before = 0;
+	/* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS */
+	const uint64_t own = 1u << 3 | 1u << 4 | 1u << 6 | 1u << 7 | 1u << 10 | 1u << 30;
+	uint64_t others = ~own, before = 0;
 
-	/* SIG_SETMASK */
-	rtscope__call(__NR_rt_sigprocmask, 2, (long)&all, (long)&before, 8, 0, 0);
+	/* SIG_BLOCK */
+	rtscope__call(__NR_rt_sigprocmask, 0, (long)&others, (long)&before, 8, 0, 0);
 	return before;
 }
 

@@ -5,18 +5,29 @@
  *   own closing ROUNDS   threads begin, while the main thread closes the descriptors that it does not know, and opens files and pipes of its own
  *   own refused THREADS  one thread after the other, none of which can have a buffer; prints "mappings N" that there are more
  *   own locked THREADS   with all memory locked, and a limit for what the program itself takes
+ *   own kept THREADS     the same, with the right to lock more, as far as this user namespace says
+ *   own plugin ROUNDS LIBRARY     loads and unloads it; prints "grown N", KiB from the tenth time on
+ *   own exchanged ROUNDS LIBRARY  the same, while another process exchanges the file of root's session in /dev/shm; prints "descriptors N" that there are more
+ *   own filtered THREADS with a filter that ends the process for unlocking memory, as services have one
+ *   own written THREADS  a handler of SIGSEGV finds out which pages of the program's data are written
+ *   own stepped THREADS  a handler of SIGTRAP runs at each instruction (x86-64; else nothing is done)
  *   own masked EVENTS    a mask that takes everything from the owner of new files, and a child that emits
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -140,20 +151,22 @@ static void *stays(void *unused)
 	return unused;
 }
 
-static long locked_bytes(void)
+/* Of /proc/self/status, in KiB. */
+static long status_kib(const char *name)
 {
 	char line[128];
 	FILE *status = fopen("/proc/self/status", "r");
 	long kib = 0;
 
 	while (status && fgets(line, sizeof(line), status))
-		sscanf(line, "VmLck: %ld", &kib);
+		if (!strncmp(line, name, strlen(name)))
+			kib = atol(line + strlen(name) + 1);
 	if (status)
 		fclose(status);
-	return kib * 1024;
+	return kib;
 }
 
-static int locked(int threads)
+static int locked(int threads, int keeps_right)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct sets[2];
@@ -168,13 +181,13 @@ static int locked(int threads)
 		return 1;
 	sets[0].effective &= ~(1u << CAP_IPC_LOCK);
 	sets[0].permitted &= ~(1u << CAP_IPC_LOCK);
-	if (syscall(SYS_capset, &header, sets) || mlockall(MCL_CURRENT | MCL_FUTURE))
+	if ((!keeps_right && syscall(SYS_capset, &header, sets)) || mlockall(MCL_CURRENT | MCL_FUTURE))
 		return printf("no right to lock memory\n"), 77;
 	pthread_attr_init(&small);
 	pthread_attr_setstacksize(&small, 65536);
 	pthread_barrier_init(&barrier, NULL, (unsigned int)threads + 1);
 	/* What the threads themselves take: stacks, and a page of ours. There is no room for a buffer (1 MiB), not even for a moment. */
-	limit.rlim_cur = limit.rlim_max = (rlim_t)locked_bytes() + (rlim_t)threads * (96 << 10) + own;
+	limit.rlim_cur = limit.rlim_max = (rlim_t)status_kib("VmLck") * 1024 + (rlim_t)threads * (96 << 10) + own;
 	setrlimit(RLIMIT_MEMLOCK, &limit);
 	for (int i = 0; i < threads; i++)
 		if (pthread_create(&thread, &small, stays, NULL))
@@ -198,6 +211,146 @@ static int masked(uint32_t events)
 	return wait(&status) < 0 || status != 0;
 }
 
+static int filtered(int threads, char **words)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0), /* the number of the system call */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_munlock, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog filter = { sizeof(steps) / sizeof(*steps), steps };
+
+	if (!getenv("FILTERED")) {
+		setenv("FILTERED", "1", 1);
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+			return printf("no filter\n"), 77;
+		execv("/proc/self/exe", words);
+		return 1;
+	}
+	for (int i = 0; i < threads; i++)
+		one_thread();
+	return 0;
+}
+
+extern char __data_start[], _end[];
+/* Not in the data that is protected. */
+static volatile long *handled;
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+	(void)number, (void)context;
+	mprotect((void *)((uintptr_t)info->si_addr & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE);
+	handled[0]++;
+}
+
+/* Protects its own data. Only for handlers of which it is known that they are called. */
+static void *emits_with_data_protected(void *unused)
+{
+	uintptr_t from = (uintptr_t)__data_start & ~(uintptr_t)4095, to = ((uintptr_t)_end + 4095) & ~(uintptr_t)4095;
+
+	mprotect((void *)from, to - from, PROT_READ);
+	return emits_once(unused);
+}
+
+static void on_step(int number)
+{
+	(void)number;
+	handled[0]++;
+}
+
+static void *emits_step_by_step(void *unused)
+{
+#if defined(__x86_64__)
+	/* Below the red zone. 0x100: TF */
+	__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::: "memory", "cc");
+	emits_once(unused);
+	__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::: "memory", "cc");
+#else
+	emits_once(unused);
+#endif
+	return unused;
+}
+
+static int handles(int threads, int is_stepped)
+{
+	struct sigaction action = { 0 };
+	pthread_t thread;
+
+	handled = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	action.sa_flags = is_stepped ? 0 : SA_SIGINFO;
+	if (is_stepped)
+		action.sa_handler = on_step;
+	else
+		action.sa_sigaction = on_fault;
+	sigaction(is_stepped ? SIGTRAP : SIGSEGV, &action, NULL);
+	for (int i = 0; i < threads; i++) {
+		pthread_create(&thread, NULL, is_stepped ? emits_step_by_step : emits_with_data_protected, NULL);
+		pthread_join(thread, NULL);
+	}
+	printf("handled %ld\n", handled[0]);
+	return 0;
+}
+
+static int descriptors(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (directory && readdir(directory))
+		count++;
+	if (directory)
+		closedir(directory);
+	return count;
+}
+
+/* KiB by which the process grows from the tenth round on, or -1. */
+static long plugin(int rounds, const char *path)
+{
+	long before = 0;
+
+	for (int round = 0; round < rounds; round++) {
+		void *library = dlopen(path, RTLD_NOW);
+
+		if (!library)
+			return printf("%s\n", dlerror()), -1;
+		dlclose(library);
+		if (round == 10)
+			before = status_kib("VmSize");
+	}
+	return status_kib("VmSize") - before;
+}
+
+static int grows(int rounds, const char *path)
+{
+	long kib = plugin(rounds, path);
+
+	printf("grown %ld\n", kib);
+	return kib < 0;
+}
+
+static int exchanged(int rounds, const char *path)
+{
+	const char *session = "/dev/shm/rtscope-session", *other = "/dev/shm/other";
+	int before = descriptors(), wrong;
+	pid_t child;
+
+	if (open(session, O_CREAT | O_RDWR | O_CLOEXEC, 0644) < 0 ||
+	    open(other, O_CREAT | O_RDWR | O_CLOEXEC, 0644) < 0)
+		return 1;
+	before += 2;
+	child = fork();
+	while (!child)
+		/* 2: RENAME_EXCHANGE */
+		if (syscall(SYS_renameat2, AT_FDCWD, session, AT_FDCWD, other, 2) || getppid() == 1)
+			_exit(1);
+	wrong = plugin(rounds, path) < 0;
+	printf("descriptors %d\n", descriptors() - before);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	return wrong;
+}
+
 int main(int count, char **words)
 {
 	int number = count > 2 ? atoi(words[2]) : 0, wrong = 0;
@@ -210,7 +363,19 @@ int main(int count, char **words)
 	else if (!strcmp(words[1], "refused"))
 		wrong = refused(number);
 	else if (!strcmp(words[1], "locked"))
-		wrong = locked(number);
+		wrong = locked(number, 0);
+	else if (!strcmp(words[1], "kept"))
+		wrong = locked(number, 1);
+	else if (!strcmp(words[1], "filtered"))
+		wrong = filtered(number, words);
+	else if (!strcmp(words[1], "written"))
+		wrong = handles(number, 0);
+	else if (!strcmp(words[1], "stepped"))
+		wrong = handles(number, 1);
+	else if (!strcmp(words[1], "plugin") && count > 3)
+		wrong = grows(number, words[3]);
+	else if (!strcmp(words[1], "exchanged") && count > 3)
+		wrong = exchanged(number, words[3]);
 	else if (!strcmp(words[1], "masked"))
 		wrong = masked((uint32_t)number);
 	printf("wrong %d\n", wrong);

@@ -49,6 +49,12 @@ pub fn without_sched_ext() -> bool {
     skip_if(is_missing, "this kernel has no schedulers in eBPF (CONFIG_SCHED_CLASS_EXT)")
 }
 
+/// Whether the test is skipped because nobody may make a user namespace here.
+pub fn without_user_namespaces() -> bool {
+    let made = Command::new("unshare").args(["-Ur", "true"]).output();
+    skip_if(!made.is_ok_and(|output| output.status.success()), "this machine has no user namespaces")
+}
+
 fn skip_if(is_missing: bool, reason: impl Display) -> bool {
     if is_missing {
         say(reason);

@@ -5,10 +5,21 @@ use super::fixture::{Fixture, Recorded};
 use super::life::slow_headers;
 use rtscope_testkit::skip;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 fn own(fixture: &Fixture) -> Option<PathBuf> {
-    fixture.program("own.c", &[], "own")
+    fixture.program("own.c", &["-ldl"], "own")
+}
+
+fn plugin(fixture: &Fixture) -> Option<PathBuf> {
+    fixture.program("plugin.c", &["-shared", "-fPIC"], "plugin.so")
+}
+
+/// Runs it unrecorded.
+fn alone(command: &mut Command) -> Output {
+    let output = command.output().expect("it can be started");
+    assert!(output.status.success(), "{output:?}");
+    output
 }
 
 /// Records a run in the temporary directory.
@@ -22,8 +33,8 @@ fn record(fixture: &Fixture, program: &Path, words: &[&str]) -> Recorded {
 }
 
 #[track_caller]
-fn assert_nothing_is_wrong(recorded: &Recorded) {
-    assert_eq!(Recorded::printed_in(&recorded.output, "wrong "), 0, "{:?}", recorded.output);
+fn assert_nothing_is_wrong(output: &Output) {
+    assert_eq!(Recorded::printed_in(output, "wrong "), 0, "{output:?}");
 }
 
 /// Where a thread has a descriptor, and is about to look whether it is still its own: a program closes it there, and another file has its number. Each of
@@ -32,8 +43,8 @@ const PLACES: [(&str, &str); 6] = [
     ("system.h", "\tif (file.number < 0 || rtscope__is_ours(file))\n"),
     ("files.h", "\t/* Somebody who looks for remains may have it"),
     ("files.h", "\tif (!error)\n\t\terror = rtscope__allocate("),
-    ("files.h", "\tmemory = rtscope__map_file("),
-    ("files.h", "\tif (!rtscope__is_ours(file)) {\n"),
+    ("files.h", "\tif (!rtscope__is_error(rtscope__map_file("),
+    ("files.h", "\tif (rtscope__is_ours(file))\n\t\treturn memory;\n"),
     ("sessions.h", "\t/* The directory of the other one is its user's. */"),
 ];
 
@@ -46,7 +57,7 @@ fn descriptors_that_a_program_closes_and_opens_anew_are_its_own() {
         let include = format!("-I{}", headers.path().display());
         let Some(own) = fixture.program("own.c", &[&include], &format!("own{round}")) else { return };
         let recorded = record(&fixture, &own, &["closing", "5"]);
-        assert_nothing_is_wrong(&recorded);
+        assert_nothing_is_wrong(&recorded.output);
         assert_eq!(recorded.events() + recorded.lost(), 5 * 8 * 5, "{place:?}: {}", recorded.account);
         std::fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
@@ -70,8 +81,93 @@ fn buffers_take_none_of_the_memory_that_a_program_may_lock() {
     if Recorded::printed_in(&recorded.output, "wrong ") == 77 {
         return skip::say("memory cannot be locked here");
     }
-    assert_nothing_is_wrong(&recorded);
+    assert_nothing_is_wrong(&recorded.output);
     assert_eq!((recorded.events(), recorded.lost()), (6, 0));
+}
+
+/// There the right to lock more is none in the kernel's eyes.
+// NEEDS: host
+#[test]
+fn root_neither_do_they_in_a_user_namespace() {
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_user_namespaces() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let mut recorder = fixture.recorder(&["--user-buffer", "1M"]);
+    let user = ["setpriv", "--reuid=4714", "--regid=4714", "--clear-groups", "unshare", "-Ur"];
+    let output = recorder.arg("--").args(user).arg(&own).args(["kept", "6"]).output();
+    let recorded = Recorded::of(output.expect("it can be started"));
+    if Recorded::printed_in(&recorded.output, "wrong ") == 77 {
+        return skip::say("memory cannot be locked here");
+    }
+    assert_nothing_is_wrong(&recorded.output);
+    assert_eq!((recorded.events(), recorded.lost()), (6, 0), "{}", recorded.account);
+}
+
+/// Such as systemd's `SystemCallFilter=~@memlock`. Of a user, for whom locked memory has a limit.
+// NEEDS: host
+#[test]
+fn root_a_program_that_may_not_unlock_memory_is_recorded() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    let mut recorder = fixture.recorder(&["--user-buffer", "1M"]);
+    let user = ["setpriv", "--reuid=4714", "--regid=4714", "--clear-groups"];
+    let output = recorder.arg("--").args(user).arg(&own).args(["filtered", "3"]).output();
+    let recorded = Recorded::of(output.expect("it can be started"));
+    if Recorded::printed_in(&recorded.output, "wrong ") == 77 {
+        return skip::say("there are no filters of system calls here");
+    }
+    assert_nothing_is_wrong(&recorded.output);
+    assert!(recorded.output.status.success(), "{:?}", recorded.output);
+    assert_eq!((recorded.events(), recorded.lost()), (3, 0), "{}", recorded.account);
+}
+
+/// The kernel ends a process that blocks the signal of what it does itself.
+#[test]
+fn handlers_of_what_a_program_does_itself_run_also_while_a_buffer_is_made() {
+    let fixture = Fixture::new();
+    let Some(own) = own(&fixture) else { return };
+    for mode in ["written", "stepped"] {
+        let recorded = record(&fixture, &own, &[mode, "5"]);
+        assert_nothing_is_wrong(&recorded.output);
+        assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{mode}: {}", recorded.account);
+        let handled = Recorded::printed_in(&recorded.output, "handled ");
+        assert!(handled > 4 || !cfg!(target_arch = "x86_64"), "{mode}: {handled}");
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+#[test]
+fn a_host_of_plug_ins_does_not_grow_with_each() {
+    let fixture = Fixture::new();
+    let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
+    let output = alone(Command::new(&own).args(["plugin", "500"]).arg(&plugin));
+    // The C library takes some now and then.
+    assert_nothing_is_wrong(&output);
+    let grown_kib = Recorded::printed_in(&output, "grown ");
+    assert!(grown_kib < 500, "by {grown_kib} KiB");
+}
+
+/// Anybody may have a file of that name in /dev/shm, and exchange it.
+// NEEDS: host
+#[test]
+fn root_a_session_that_is_exchanged_all_the_time_costs_programs_no_descriptors() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
+    let script = "mount -t tmpfs -o mode=1777 none /dev/shm && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(&own).args(["exchanged", "1000"]).arg(&plugin);
+    let output = alone(&mut command);
+    assert_nothing_is_wrong(&output);
+    let descriptors = Recorded::printed_in(&output, "descriptors ");
+    assert!(descriptors < 3, "{descriptors} more");
 }
 
 /// Not root, who reads what its owner may not.
@@ -94,7 +190,7 @@ fn a_programs_mask_for_new_files_is_not_that_of_its_recording() {
     let output = command.arg("--").arg(&own).args(["masked", "20"]).output().expect("it can be started");
     assert!(output.status.success(), "{output:?}");
     let recorded = Recorded::of(output);
-    assert_nothing_is_wrong(&recorded);
+    assert_nothing_is_wrong(&recorded.output);
     assert_eq!((recorded.events(), recorded.lost()), (20, 0), "{}", recorded.account);
 }
 
@@ -143,4 +239,51 @@ fn a_look_page_that_another_version_made_larger_stays_so() {
     look.and_then(|look| look.set_len(2 * bytes)).expect("root may");
     assert_eq!(run(), 2 * bytes);
     std::fs::remove_dir_all(&place).expect("root may");
+}
+
+/// For any other look at it a program would wait until nobody reads or changes `/dev/shm`.
+#[test]
+fn a_program_asks_for_roots_session_only_what_the_kernel_has_at_hand() {
+    if skip::without_tool("strace") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let emitter = rtscope_testkit::process::program("rtscope-emitter").expect("built");
+    let calls = fixture.path("calls");
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-qq", "-e", "trace=%file", "-o"])
+        .arg(&calls)
+        .arg(&emitter)
+        .args(["count", "1", "1"]);
+    alone(&mut command);
+    let calls = std::fs::read_to_string(&calls).expect("strace writes it");
+    let looks: Vec<&str> = calls.lines().filter(|line| line.contains("/dev/shm/rtscope-session")).collect();
+    if looks.iter().any(|line| line.contains("ENOSYS") || line.contains("EINVAL")) {
+        return skip::say("this kernel has no openat2(2) for what is at hand");
+    }
+    assert!(!looks.is_empty(), "{calls}");
+    assert!(looks.iter().all(|line| line.contains("RESOLVE_CACHED")), "{looks:#?}");
+}
+
+/// A path leads wherever its user has put a link meanwhile, and the program's group may write there.
+// NEEDS: host
+#[test]
+fn root_a_set_group_id_program_changes_no_file_by_its_path() {
+    if skip::without_root() || skip::without_tool("strace") {
+        return;
+    }
+    let _ = std::fs::remove_dir_all("/dev/shm/rtscope-65534");
+    let fixture = Fixture::new();
+    let Some(own) = fixture.program("own.c", &["-DRTSCOPE_ALLOW_PRIVILEGED", "-ldl"], "own") else { return };
+    nix::unistd::chown(&own, None, Some(4715.into())).expect("root may");
+    let is_set = std::os::unix::fs::PermissionsExt::from_mode(0o2755);
+    std::fs::set_permissions(&own, is_set).expect("root may");
+    let calls = fixture.path("calls");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-u", "nobody", "-e", "trace=truncate,ftruncate", "-o"]);
+    alone(command.arg(&calls).arg(&own).args(["masked", "0"]));
+    let calls = std::fs::read_to_string(&calls).expect("strace writes it");
+    assert!(calls.contains("ftruncate(") && !calls.contains(" truncate("), "{calls}");
+    let _ = std::fs::remove_dir_all("/dev/shm/rtscope-65534");
 }

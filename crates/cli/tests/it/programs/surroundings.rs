@@ -49,7 +49,7 @@ fn root_a_new_mount_with_the_same_directory_costs_new_threads_their_ring_only() 
 #[test]
 fn a_sandbox_of_its_own_costs_a_program_no_event() {
     let Some((fixture, program)) = fixture() else { return };
-    if skip::without_tool("unshare") || without_user_namespaces() {
+    if skip::without_tool("unshare") || skip::without_user_namespaces() {
         return;
     }
     let recorded = fixture.record(&[], &words(&program, &["sandbox"]));
@@ -57,20 +57,11 @@ fn a_sandbox_of_its_own_costs_a_program_no_event() {
     assert_eq!((recorded.events(), recorded.lost()), (210, 0), "{}", recorded.account);
 }
 
-fn without_user_namespaces() -> bool {
-    let is_there = Command::new("unshare").args(["-Ur", "true"]).output();
-    let is_there = is_there.is_ok_and(|output| output.status.success());
-    if !is_there {
-        skip::say("this machine has no user namespaces");
-    }
-    !is_there
-}
-
 /// In a user namespace a user may have any number, also root's: the directory has the one outside.
 // NEEDS: host
 #[test]
 fn root_a_user_who_is_root_in_a_namespace_takes_nobodys_place_and_is_recorded() {
-    if cannot_have_rooms() || without_user_namespaces() {
+    if cannot_have_rooms() || skip::without_user_namespaces() {
         return;
     }
     let Some((fixture, program)) = fixture() else { return };
