@@ -197,6 +197,26 @@ fn a_stream_that_is_idle_disappears_when_it_is_old() {
     assert!(overwritten.until > MonotonicNs(1));
 }
 
+/// Of the recorder's own (the kernel's events) another user removes nothing, who is the only one with events; only its own user's may.
+#[test]
+fn one_user_alone_removes_nothing_of_the_recorders_own() {
+    let own = nix::unistd::geteuid().as_raw();
+    for (uid, is_kept) in [(own ^ 1000, true), (own, false)] {
+        let mut random = Random(1);
+        let mut recording = Recording::new(16);
+        recording.streams[0].set_account(Some(uid)).unwrap();
+        recording.events(1, 200, &mut random);
+        for _ in 0..2000 {
+            recording.events(0, 800, &mut random);
+            recording.streams.iter_mut().for_each(|stream| stream.turn().unwrap());
+            recording.look();
+        }
+        recording.check(|stream| stream == 1 && !is_kept);
+        let Some(numbers) = recording.numbers() else { return };
+        assert_eq!(numbers.get(&1).map_or(0, Vec::len), if is_kept { 200 } else { 0 });
+    }
+}
+
 /// One user writes a hundred times what the limit is. Of others, who write a little, nothing is removed, and of those who write more than their share
 /// only their own.
 #[test]
