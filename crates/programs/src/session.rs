@@ -43,6 +43,8 @@ pub struct Settings {
     pub uids: Vec<u32>,
     /// Some events go to channels of an STM.
     pub channels: Option<Channels>,
+    /// What the trace may have; `None`: any size. Descriptions, which it has as long as it exists, get a small part of it.
+    pub trace_bytes_max: Option<u64>,
 }
 
 impl Settings {

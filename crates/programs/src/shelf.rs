@@ -14,14 +14,16 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
-/// Of one user's programs, also in containers that the user made.
+/// Of one user's programs, also in containers that the user made; and where the trace has a limit, a part in so many of it at most.
 const OWNER_BYTES_MAX: usize = 8 << 20;
+const OWNER_PART: u64 = 32;
 /// Of all users. A trace may have all classes twice (for two layouts of event headers), so its metadata stays below 32 MiB: half of what
 /// our own reader takes. babeltrace2 needs 2.4 GB for that.
 const BYTES_MAX: usize = 16 << 20;
+const PART_OF_ALL: u64 = 16;
 
-const OWNERS_SHARE: &str = "this user's programs describe more than 8 MiB of requested events, and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
-const SHARE_OF_ALL: &str = "all programs together describe so many requested events that this user's share of 16 MiB is used up; request fewer events (-u PROVIDER:EVENT)";
+const OWNERS_SHARE: &str = "this user's programs describe more than 8 MiB of requested events (or a 32nd of --max-size), and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
+const SHARE_OF_ALL: &str = "all programs together describe so many requested events that this user's share of 16 MiB (or a 16th of --max-size) is used up; request fewer events (-u PROVIDER:EVENT)";
 
 /// Whose share it is: the user who is charged (`budget`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +38,7 @@ struct Kept {
 }
 
 /// The descriptions of one recording.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shelf {
     /// Others are not kept.
     pub(crate) wanted: RequestedEvents,
@@ -44,11 +46,31 @@ pub(crate) struct Shelf {
     known: HashMap<u64, Vec<Kept>>,
     hasher: RandomState,
     taken: HashMap<Owner, usize>,
+    /// Of one, and of all.
+    owner_max: usize,
+    all_max: usize,
+}
+
+impl Default for Shelf {
+    fn default() -> Shelf {
+        Shelf::new(RequestedEvents::default(), None)
+    }
 }
 
 impl Shelf {
-    pub(crate) fn new(wanted: RequestedEvents) -> Shelf {
-        Shelf { wanted, ..Shelf::default() }
+    /// `trace_bytes_max`: of the trace, if it has a limit.
+    pub(crate) fn new(wanted: RequestedEvents, trace_bytes_max: Option<u64>) -> Shelf {
+        let part = |most: usize, part: u64| {
+            trace_bytes_max.map_or(most, |bytes| most.min(usize::try_from(bytes / part).unwrap_or(most)))
+        };
+        Shelf {
+            wanted,
+            known: HashMap::new(),
+            hasher: RandomState::new(),
+            taken: HashMap::new(),
+            owner_max: part(OWNER_BYTES_MAX, OWNER_PART),
+            all_max: part(BYTES_MAX, PART_OF_ALL),
+        }
     }
 
     /// Replaces descriptions that are known by the known ones, and counts others.
@@ -94,9 +116,9 @@ impl Shelf {
         let all: usize = self.taken.values().sum();
         let taken = self.taken.get(&owner).copied().unwrap_or_default();
         // At most half of what the others leave: whoever comes next has a share, too.
-        let share = BYTES_MAX.saturating_sub(all - taken) / 2;
+        let share = self.all_max.saturating_sub(all - taken) / 2;
         match taken.saturating_add(bytes) {
-            mine if mine > OWNER_BYTES_MAX => Err(OWNERS_SHARE),
+            mine if mine > self.owner_max => Err(OWNERS_SHARE),
             mine if mine > share => Err(SHARE_OF_ALL),
             _ => Ok(()),
         }
@@ -162,6 +184,23 @@ mod tests {
         // What is held no more does not count.
         held.pop();
         assert!(shelf.keep(Owner(1), provider("new", 5000)).is_ok());
+    }
+
+    /// They are held for ever, and make room by removing others' events.
+    #[test]
+    fn where_the_trace_has_a_limit_descriptions_get_a_small_part_of_it() {
+        let limit = 16 << 20;
+        let mut shelf = Shelf::new(RequestedEvents::default(), Some(limit));
+        let mut held = Vec::new();
+        for user in 0..100 {
+            for number in 0..20 {
+                held.extend(shelf.keep(Owner(user), provider(&format!("p{user}_{number}_"), 200)));
+            }
+            let taken = shelf.taken.get(&Owner(user)).copied().unwrap_or_default();
+            assert!(taken as u64 <= limit / OWNER_PART, "{taken}");
+        }
+        let all: usize = shelf.taken.values().sum();
+        assert!(all as u64 <= limit / PART_OF_ALL && all as u64 > limit / PART_OF_ALL / 2, "{all}");
     }
 
     #[test]

@@ -164,7 +164,8 @@ impl Looker {
                 );
                 looker.out.tell(Found::Unusable(why));
             }
-            looker.shelf = Shelf::new(session.settings.events.clone());
+            let settings = &session.settings;
+            looker.shelf = Shelf::new(settings.events.clone(), settings.trace_bytes_max);
             looker.session = Some(session);
             looker.add_served(own, 0, Some(served), None)?;
         }

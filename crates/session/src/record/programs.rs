@@ -75,7 +75,8 @@ impl ProgramsRecording {
         (target, limit): (&Path, Option<&DiskLimit>),
         observer: &dyn Observer,
     ) -> Result<ProgramsRecording, Failure> {
-        let (settings, filter) = settings(wanted, command)?;
+        let (mut settings, filter) = settings(wanted, command)?;
+        settings.trace_bytes_max = limit.map(DiskLimit::bytes);
         let context = wanted.context.iter().map(|context| Context::name(*context).to_string()).collect();
         let session = UserSession::of_this_machine(env!("CARGO_PKG_VERSION"), context)?;
         // COMMAND, which has been forked before, keeps its own.

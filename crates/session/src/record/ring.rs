@@ -49,6 +49,11 @@ impl DiskLimit {
         }
     }
 
+    /// What files of streams and metadata may have.
+    pub fn bytes(&self) -> u64 {
+        self.limit
+    }
+
     /// What a description of this size leaves must be enough.
     pub fn hold_description(&self, bytes: u64) -> Result<(), Failure> {
         let held = DESCRIPTIONS * bytes;
