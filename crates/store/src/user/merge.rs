@@ -273,7 +273,11 @@ impl Live {
             });
         }
         // They are all of one.
-        let user = members.first().map(|member| member.ring.info.uid);
+        let user = members.first().map(|member| (member.ring.info.uid, member.is_refused));
+        let position = |members: &[Member<'_, '_>]| -> u64 {
+            members.iter().fold(0, |sum: u64, member| sum.wrapping_add(member.records.position()))
+        };
+        let begun = position(&members);
         let merge = Merge {
             until_ns: if lag_ns > 0 { self.clock.latest_ns().saturating_sub(lag_ns) } else { u64::MAX },
             streams: &mut self.streams,
@@ -286,8 +290,9 @@ impl Live {
             taken: Taken::default(),
         };
         let taken = merge.run(&mut members);
-        if let (Some(room), Some(uid)) = (&mut self.room, user) {
-            room.wrote(uid, taken.as_ref().map_or(0, |taken| taken.bytes));
+        if let (Some(room), Some((uid, is_refused))) = (&mut self.room, user) {
+            // By what was in his rings: a packet that ends at a loss is written without being counted.
+            room.wrote(uid, if is_refused { 0 } else { position(&members).wrapping_sub(begun) });
             room.left_out(uid, members.iter().map(|member| member.left_out).sum());
         }
         for member in members {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Room on the disk among users, where a recording has no limit (`--max-size`): nobody ends that of all others by filling it.
 //!
-//! When little is left, events of whoever has written more than his share are left out and counted, until others have written as much. What is
-//! left is for the others. A user who is alone has all of it.
+//! When little is left, each user has an equal part of that: events of whoever has written as much are left out and counted, until there is more. A user
+//! who is alone has all of it.
 
 use nix::sys::statvfs::statvfs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -22,21 +22,30 @@ pub(super) struct DiskRoom {
     directory: PathBuf,
     /// Less than this is little; `None`: nobody has looked.
     little: Option<u64>,
-    is_little: bool,
+    /// How much there was when it became little, and what each has written since; `None`: there is more.
+    left: Option<u64>,
+    since: BTreeMap<u32, u64>,
     /// Of the last look, and what was written since.
     looked: Option<Instant>,
     written: u64,
-    all: u64,
-    by_user: BTreeMap<u32, u64>,
+    /// Who has ever written.
+    users: BTreeSet<u32>,
     /// Events that were left out.
     left_out: BTreeMap<u32, u64>,
 }
 
 impl DiskRoom {
     pub(super) fn new(directory: PathBuf) -> DiskRoom {
-        let (by_user, left_out) = (BTreeMap::new(), BTreeMap::new());
-        let (looked, written) = (None, LOOK_BYTES);
-        DiskRoom { directory, little: None, is_little: false, looked, written, all: 0, by_user, left_out }
+        DiskRoom {
+            directory,
+            little: None,
+            left: None,
+            since: BTreeMap::new(),
+            looked: None,
+            written: LOOK_BYTES,
+            users: BTreeSet::new(),
+            left_out: BTreeMap::new(),
+        }
     }
 
     /// A user's events were written.
@@ -44,8 +53,8 @@ impl DiskRoom {
         if bytes == 0 {
             return;
         }
-        *self.by_user.entry(uid).or_default() += bytes;
-        self.all += bytes;
+        self.users.insert(uid);
+        *self.since.entry(uid).or_default() += bytes;
         self.written += bytes;
         if self.written >= LOOK_BYTES {
             self.ask();
@@ -62,7 +71,11 @@ impl DiskRoom {
 
     fn look(&mut self, free: u64) {
         let little = *self.little.get_or_insert((free / 10).clamp(LITTLE_MIN, LITTLE_MAX).min(free / 2));
-        self.is_little = free < little;
+        if free < little && self.left.is_none() {
+            (self.left, self.since) = (Some(free), BTreeMap::new());
+        } else if free >= little {
+            self.left = None;
+        }
     }
 
     /// Whether this user's events are left out now. Others may have made room meanwhile.
@@ -74,9 +87,9 @@ impl DiskRoom {
     }
 
     fn refuses(&self, uid: u32) -> bool {
-        let users = self.by_user.len() as u64;
-        let is_much = |bytes: u64| bytes > self.all / users.max(1);
-        self.is_little && users > 1 && self.by_user.get(&uid).is_some_and(|bytes| is_much(*bytes))
+        let users = self.users.len() as u64;
+        let written = self.since.get(&uid).copied().unwrap_or_default();
+        users > 1 && self.left.is_some_and(|left| written > left / users)
     }
 
     /// So many were left out.
@@ -100,29 +113,32 @@ mod tests {
     fn who_has_written_more_than_his_share_is_refused_when_little_is_left() {
         let directory = tempfile::tempdir().unwrap();
         let mut room = DiskRoom::new(directory.path().to_owned());
+        room.looked = Some(Instant::now());
         room.look(1 << 30);
-        room.wrote(1000, 1000);
-        room.look(10 << 20);
+        room.written = 0;
+        room.wrote(1000, 900_000);
+        room.look(1000);
+        room.wrote(1000, 600);
         assert!(!room.refuses(1000), "nobody else is there");
         room.wrote(1001, 10);
         assert!(room.refuses(1000) && !room.refuses(1001) && !room.refuses(1002));
-        // The other has as much now.
-        room.wrote(1001, 1990);
-        assert!(!room.refuses(1000) && room.refuses(1001));
+        // Of what was there when it became little, also for whoever comes then.
+        room.look(500);
+        room.wrote(1001, 491);
+        assert!(room.refuses(1000) && room.refuses(1001) && !room.refuses(1002));
         room.look(1 << 30);
-        assert!(!room.refuses(1001), "there is room again");
+        assert!(!room.refuses(1000), "there is room again");
         // Whoever is refused writes nothing, and there is room again all the same.
-        room.look(10 << 20);
+        room.look(100);
+        room.wrote(1001, 60);
         assert!(room.refuses(1001));
         (room.little, room.looked) = (Some(0), None);
         assert!(!room.refuses_now(1001), "{room:?}");
         // Little is half of it at most.
         let mut room = DiskRoom::new(directory.path().to_owned());
-        [(1, 100), (2, 1)].into_iter().for_each(|(uid, bytes)| room.by_user.extend([(uid, bytes)]));
-        room.all = 101;
-        for (free, is_refused) in [(20 << 20, false), (11 << 20, false), (9 << 20, true)] {
+        for (free, is_little) in [(20 << 20, false), (11 << 20, false), (9 << 20, true)] {
             room.look(free);
-            assert_eq!(room.refuses(1), is_refused, "{free}");
+            assert_eq!(room.left.is_some(), is_little, "{free}");
         }
     }
 }
