@@ -41,6 +41,8 @@ const LAG_OF_FULL_NS: u64 = 20_000_000;
 
 /// Providers of a process that wait until records of its rings are taken: more than an honest one has.
 const DESCRIBED_MAX: usize = 4096;
+/// What an event has in the trace beside what it had in its ring: its context, and some more of a header.
+const ADDED_BYTES: u64 = 40;
 
 /// A trace being written.
 #[derive(Debug)]
@@ -292,7 +294,9 @@ impl Live {
         let taken = merge.run(&mut members);
         if let (Some(room), Some((uid, is_refused))) = (&mut self.room, user) {
             // By what was in his rings: a packet that ends at a loss is written without being counted.
-            room.wrote(uid, if is_refused { 0 } else { position(&members).wrapping_sub(begun) });
+            let events = taken.as_ref().map_or(0, |taken| taken.events);
+            let bytes = position(&members).wrapping_sub(begun).saturating_add(events * ADDED_BYTES);
+            room.wrote(uid, if is_refused { 0 } else { bytes });
             room.left_out(uid, members.iter().map(|member| member.left_out).sum());
         }
         for member in members {
