@@ -7,8 +7,7 @@
 //! removed, as often as it takes. What is open is never removed: two generations at most, and what streams have allocated ahead.
 //!
 //! Files of users' programs are on their users' accounts. With those of several users, each account has generations of its own, and whoever has most
-//! loses his oldest file: so nobody's events remove those of another who has less. Files of the
-//! recorder's own user and of the kernel are one window of time.
+//! loses his oldest file: so nobody's events remove those of another who has less. Files of the recorder's own user and of the kernel are one window of time.
 //!
 //! Numbers of packets go on from file to file. A file's name has the number of events before it in its stream (`kernel_0_17_52000`): so a
 //! reader knows what has been overwritten, and one that was overtaken what it has missed. (A field of packets would be shown with
@@ -244,14 +243,13 @@ impl FileRing {
 impl State {
     /// Whether several have files: users; or one who is not the recorder's, and the recorder itself.
     fn is_shared(&self) -> bool {
+        // The recorder's own files and those of its user count as one.
         let own = nix::unistd::geteuid().as_raw();
         let used = self.accounts.iter().filter(|(_, of)| of.used > 0);
-        let others = used.clone().filter(|(account, _)| account.is_some_and(|uid| uid != own)).count();
-        used.filter(|(account, _)| account.is_some()).count() > 1 || others > 0 && self.has_files(None)
-    }
-
-    fn has_files(&self, account: RingAccount) -> bool {
-        self.accounts.get(&account).is_some_and(|of| of.complete > 0)
+        let mut whose: Vec<u32> = used.map(|(account, _)| account.unwrap_or(own)).collect();
+        whose.sort_unstable();
+        whose.dedup();
+        whose.len() > 1
     }
 
     /// Ends a generation if it is full: that of all, or that of one account among those of several users.
