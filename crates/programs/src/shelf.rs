@@ -14,13 +14,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Weak};
 
-/// Of one user's programs, also in containers that the user made; and where the trace has a limit, a part in so many of it at most.
-const OWNER_BYTES_MAX: usize = 8 << 20;
-const OWNER_PART: u64 = 32;
-/// Of all users. A trace may have all classes twice (for two layouts of event headers), so its metadata stays below 32 MiB: half of what
+/// Of all users; one user's programs, also in containers that the user made, have half of it at most. A trace may have all classes twice (for two layouts of event headers), so its metadata stays below 32 MiB: half of what
 /// our own reader takes. babeltrace2 needs 2.4 GB for that.
 const BYTES_MAX: usize = 16 << 20;
-const PART_OF_ALL: u64 = 16;
+/// Where the trace has a limit, a part in so many of it at most.
+const LIMITS_PART: u64 = 16;
 
 const OWNERS_SHARE: &str = "this user's programs describe more than 8 MiB of requested events (or a 32nd of --max-size), and a trace has to describe all of them; request fewer events (-u PROVIDER:EVENT)";
 const SHARE_OF_ALL: &str = "all programs together describe so many requested events that this user's share of 16 MiB (or a 16th of --max-size) is used up; request fewer events (-u PROVIDER:EVENT)";
@@ -46,9 +44,8 @@ pub(crate) struct Shelf {
     known: HashMap<u64, Vec<Kept>>,
     hasher: RandomState,
     taken: HashMap<Owner, usize>,
-    /// Of one, and of all.
-    owner_max: usize,
-    all_max: usize,
+    /// Of all.
+    bytes_max: usize,
 }
 
 impl Default for Shelf {
@@ -60,16 +57,13 @@ impl Default for Shelf {
 impl Shelf {
     /// `trace_bytes_max`: of the trace, if it has a limit.
     pub(crate) fn new(wanted: RequestedEvents, trace_bytes_max: Option<u64>) -> Shelf {
-        let part = |most: usize, part: u64| {
-            trace_bytes_max.map_or(most, |bytes| most.min(usize::try_from(bytes / part).unwrap_or(most)))
-        };
+        let part = trace_bytes_max.and_then(|bytes| usize::try_from(bytes / LIMITS_PART).ok());
         Shelf {
             wanted,
             known: HashMap::new(),
             hasher: RandomState::new(),
             taken: HashMap::new(),
-            owner_max: part(OWNER_BYTES_MAX, OWNER_PART),
-            all_max: part(BYTES_MAX, PART_OF_ALL),
+            bytes_max: part.map_or(BYTES_MAX, |part| part.min(BYTES_MAX)),
         }
     }
 
@@ -116,9 +110,9 @@ impl Shelf {
         let all: usize = self.taken.values().sum();
         let taken = self.taken.get(&owner).copied().unwrap_or_default();
         // At most half of what the others leave: whoever comes next has a share, too.
-        let share = self.all_max.saturating_sub(all - taken) / 2;
+        let share = self.bytes_max.saturating_sub(all - taken) / 2;
         match taken.saturating_add(bytes) {
-            mine if mine > self.owner_max => Err(OWNERS_SHARE),
+            mine if mine > self.bytes_max / 2 => Err(OWNERS_SHARE),
             mine if mine > share => Err(SHARE_OF_ALL),
             _ => Ok(()),
         }
@@ -197,10 +191,10 @@ mod tests {
                 held.extend(shelf.keep(Owner(user), provider(&format!("p{user}_{number}_"), 200)));
             }
             let taken = shelf.taken.get(&Owner(user)).copied().unwrap_or_default();
-            assert!(taken as u64 <= limit / OWNER_PART, "{taken}");
+            assert!(taken as u64 <= limit / LIMITS_PART / 2, "{taken}");
         }
         let all: usize = shelf.taken.values().sum();
-        assert!(all as u64 <= limit / PART_OF_ALL && all as u64 > limit / PART_OF_ALL / 2, "{all}");
+        assert!(all as u64 <= limit / LIMITS_PART && all as u64 > limit / LIMITS_PART / 2, "{all}");
     }
 
     #[test]
