@@ -222,7 +222,8 @@ static inline uint64_t rtscope__identity(const struct statx *status)
 }
 
 /*
- * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell. `owner`, if not NULL: what it is and whose. Not inlined, and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
+ * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell. `owner`, if not NULL: what it is and whose. Not inlined,
+ * and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
  */
 struct rtscope__owner {
 	uint32_t mode, user;
