@@ -128,6 +128,8 @@ pub enum Cause {
     TooManyContainers,
     /// There were no file descriptors, or no memory, left for this user's directory.
     Shortage,
+    /// The user's directory does not answer: he holds its lock. New programs of his are not looked for meanwhile.
+    Held,
     /// The recording ended before all of the user's files had been looked at.
     NotLookedAt,
     /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
@@ -170,6 +172,9 @@ impl Cause {
             }
             Cause::Shortage => {
                 "the recorder had no file descriptors or memory left; programs of this user are not recorded"
+            }
+            Cause::Held => {
+                "this user's directory does not answer, since its user holds it; his programs are recorded late, or not"
             }
             Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
             Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",

@@ -50,6 +50,8 @@ pub use crate::walk::{Chunk, Records};
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Taking over what was found, between two rounds of emptying rings.
 const ADOPT: Duration = Duration::from_millis(2);
+/// Sessions are removed in this time, or later (`hand`).
+const SETTLED: Duration = Duration::from_millis(200);
 /// Looking whose the files are that were found and could not be taken over.
 const LEFT_WAITING: Duration = Duration::from_millis(200);
 
@@ -481,7 +483,10 @@ impl Programs {
         // First the sessions, so that a program that starts now enables nothing; then the programs that have enabled events.
         self.session = None;
         self.for_all = None;
-        self.users.values().filter_map(|user| user.served.as_ref()).for_each(ServedDirectory::withdraw);
+        let served = || self.users.values().filter_map(|user| user.served.as_ref());
+        served().for_each(ServedDirectory::withdraw);
+        let settled = Instant::now() + SETTLED;
+        served().for_each(|served| served.settle(settled));
         self.look.withdraw();
         let number = self.look.look(Until::AllSeen);
         if result.is_ok() {

@@ -4,7 +4,8 @@
 use crate::Error;
 use crate::budget::NAMES_MAX;
 use crate::containers::Container;
-use crate::mounts::{descriptor_path, is_still, open_below, status_below};
+use crate::hand::Hand;
+use crate::mounts::{descriptor_path, is_still, open_below, open_cached, status_below};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, RenameFlags, openat, renameat2};
@@ -19,6 +20,7 @@ use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The directory that contains the users' directories.
@@ -104,6 +106,8 @@ pub struct UserDirectory {
     base: OwnedFd,
     name: String,
     is_containers: bool,
+    /// Makes, removes and lists what is in it; without one this process does.
+    pub(crate) hand: Option<Arc<Hand>>,
     /// Somebody else had made one of this name, until now.
     pub(crate) was_taken: bool,
 }
@@ -185,6 +189,7 @@ impl UserDirectory {
             base,
             name,
             is_containers: false,
+            hand: None,
             was_taken: false,
         })
     }
@@ -216,6 +221,7 @@ impl UserDirectory {
             base,
             name,
             is_containers: true,
+            hand: None,
             was_taken: false,
         })
     }
@@ -225,8 +231,24 @@ impl UserDirectory {
         self.is_containers
     }
 
+    /// Opens what is there; never waits for a user who holds the directory.
+    fn open_there(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_NONBLOCK;
+        let Some(hand) = &self.hand else {
+            return Ok(open_below(&self.dir, name, flags, Mode::empty())?.into());
+        };
+        match open_cached(&self.dir, name, flags) {
+            // It is not there any more, something was renamed at this moment, or the kernel is older than 5.12.
+            Err(Errno::EAGAIN | Errno::EINVAL) => hand.open(name, flags),
+            opened => Ok(opened?.into()),
+        }
+    }
+
     /// Opens or makes a file of a collector, never one outside this directory.
     pub(crate) fn open_own(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        if !flags.contains(OFlag::O_CREAT) {
+            return self.open_there(name, flags);
+        }
         Ok(open_below(&self.dir, name, flags | OFlag::O_NONBLOCK, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
@@ -288,6 +310,11 @@ impl UserDirectory {
     /// # Errors
     /// When the system refuses.
     pub(crate) fn files(&self, names: usize) -> Result<(Vec<FileName>, bool), Error> {
+        if let Some(hand) = &self.hand {
+            let all = hand.names(names).map_err(|error| self.not_read(error))?;
+            let is_over = all.len() > names;
+            return Ok((all.iter().take(names).filter_map(|name| FileName::parse(name)).collect(), is_over));
+        }
         let failed = |errno: nix::Error| Error::io("read", &self.path)(errno.into());
         let again =
             openat(&self.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
@@ -310,8 +337,7 @@ impl UserDirectory {
     /// # Errors
     /// When the system refuses or it is something else.
     pub(crate) fn open_file(&self, name: FileName) -> io::Result<OpenFile> {
-        let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK;
-        let file = File::from(open_below(&self.dir, &name.to_string(), flags, Mode::empty())?);
+        let file = self.open_there(&name.to_string(), OFlag::O_RDWR)?;
         let status = fstat(&file)?;
         let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
         if kind != SFlag::S_IFREG || status.st_uid != self.uid {
@@ -330,8 +356,12 @@ impl UserDirectory {
             Some(Err((_, Errno::EWOULDBLOCK))) => return false,
             lock => lock,
         };
-        // The owner may have removed it already.
         let name = name.to_string();
+        if let Some(hand) = &self.hand {
+            return hand
+                .remove(&name, _lock.as_ref().and_then(|lock| lock.as_ref().ok()).map(|lock| lock.as_fd()));
+        }
+        // The owner may have removed it already.
         let _ = unlinkat(&self.dir, name.as_str(), UnlinkatFlags::NoRemoveDir);
         true
     }
@@ -352,6 +382,9 @@ impl UserDirectory {
     /// Writes into the page by which programs without a file are asked to look for a session (include/rtscope/abi.h): a number, or 0.
     /// Programs make it.
     pub(crate) fn set_look(&self, number: u32) {
+        if let Some(hand) = &self.hand {
+            return hand.set_look(number);
+        }
         let Some((file, page)) = self.look_page(OFlag::O_RDWR) else { return };
         let place = offset_of!(abi::rtu_look, look);
         if page[place..place + 4] != number.to_le_bytes() {
@@ -379,6 +412,11 @@ impl UserDirectory {
 
     /// Removes a file of a collector; that it is gone already is fine.
     pub(crate) fn remove_named(&self, name: &str) {
+        if let Some(hand) = &self.hand {
+            // What waits already is done, or nothing is, until its user lets go.
+            hand.remove(name, None);
+            return;
+        }
         let _ = unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -391,14 +429,27 @@ impl UserDirectory {
 
     /// Removes sessions that collectors were writing when they were killed. Only for the one that holds the lock: nobody else writes any.
     pub(crate) fn remove_partial_sessions(&self) {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let again = openat(&self.dir, ".", flags, Mode::empty()).and_then(Dir::from_fd);
         // What cannot be read now is for the next collector.
-        let Ok(mut dir) = again else { return };
-        let names = dir.iter().take(NAMES_MAX).map_while(Result::ok);
-        let names: Vec<String> =
-            names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_string())).collect();
+        let names = self.names(NAMES_MAX).unwrap_or_default();
         names.iter().filter(|name| name.starts_with("session.")).for_each(|name| self.remove_named(name));
+    }
+
+    fn names(&self, most: usize) -> io::Result<Vec<String>> {
+        if let Some(hand) = &self.hand {
+            return hand.names(most);
+        }
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut dir = openat(&self.dir, ".", flags, Mode::empty()).and_then(Dir::from_fd)?;
+        let names = dir.iter().take(most).map_while(Result::ok);
+        Ok(names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_string())).collect())
+    }
+
+    /// What an error of its hand means.
+    fn not_read(&self, error: io::Error) -> Error {
+        match error.raw_os_error() {
+            Some(libc::ETIMEDOUT) => Error::Held(self.path.display().to_string()),
+            _ => Error::io("read", &self.path)(error),
+        }
     }
 
     pub(crate) fn dir(&self) -> &File {

@@ -9,7 +9,7 @@
 //!
 //! `containers` (their `/dev/shm`, by the way that `mounts` judges) → `directory` (files) → `provider` (descriptions, enabling) and
 //! `ring` (records), all of that in a thread of its own (`look`) → `collector` (all of them, as they come and go) under a `session`
-//! (the requested events, chosen by `patterns`). What one user can cost is in `budget`
+//! (the requested events, chosen by `patterns`). What root makes and removes in others' directories is done by processes (`hand`). What one user can cost is in `budget`
 //! (with his subordinate users, `subordinate`). `description` reads the text of a provider,
 //! `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
 //! `clock` relates the programs' counter to CLOCK_MONOTONIC.
@@ -29,6 +29,7 @@ pub mod collector;
 mod containers;
 pub mod description;
 pub mod directory;
+mod hand;
 mod image;
 mod look;
 mod memory;
@@ -73,17 +74,20 @@ pub enum Error {
         "{0} is open to others than its user, or not a directory; somebody may have put it there: remove it, and start the programs again"
     )]
     NotOurs(String),
+    /// A user holds the lock of his directory.
+    #[error("{0} is held by its user: what is asked of it is not answered")]
+    Held(String),
     /// A pattern.
     #[error("'{0}': {1}")]
     Pattern(String, &'static str),
 }
 
-/// Whether an error only means that too many files are open or memory is short: it tells nothing about the file.
+/// Whether an error only means that too many files are open, memory is short, or a user holds his directory: it tells nothing about the file.
 #[must_use]
 pub fn is_shortage(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
-    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM))
+    matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM | Errno::ETIMEDOUT))
 }
 
 impl Error {

@@ -256,6 +256,16 @@ pub(crate) fn open_below(dir: &impl AsFd, name: &str, flags: OFlag, mode: Mode) 
     openat2(dir, name, OpenHow::new().flags(flags).mode(mode).resolve(here))
 }
 
+/// The same of what is there, if the kernel need not wait for the directory's lock to know that: `Err(EAGAIN)`. What is in a tmpfs is always known.
+/// `Err(EINVAL)`: Linux before 5.12.
+pub(crate) fn open_cached(dir: &impl AsFd, name: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    /// RESOLVE_CACHED in linux/openat2.h.
+    const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
+    let here = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    openat2(dir, name, OpenHow::new().flags(flags).resolve(here | CACHED))
+}
+
 /// What an entry of a directory is, without asking whatever is mounted over it. `Err(EXDEV)`: something is.
 pub(crate) fn status_below(dir: &impl AsFd, name: &str) -> nix::Result<FileStat> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;

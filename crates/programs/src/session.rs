@@ -23,7 +23,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+const SESSION: &str = "session";
 
 /// A session that is still being written after this time never will be.
 const PARTIAL_AT_LEAST: Duration = Duration::from_secs(60);
@@ -64,8 +67,10 @@ pub(crate) struct ServedDirectory {
     directory: Arc<UserDirectory>,
     /// What was counted when this began.
     lost_before: u64,
+    /// The session is removed, or will be.
+    is_withdrawn: AtomicBool,
     /// Holds the lock.
-    _file: File,
+    file: File,
     /// Holds the lock of the session file, by which programs in containers know that this process is alive.
     _session_file: File,
 }
@@ -79,7 +84,8 @@ impl ServedDirectory {
     ) -> Result<ServedDirectory, Error> {
         let path = directory.path.join("collector");
         // Where root of this machine has no rights, as in a container of an ordinary user, only the owner can make files.
-        let _owner = directory.is_containers().then(|| OwnerIdentity::of(directory));
+        let _owner =
+            (directory.is_containers() && directory.hand.is_none()).then(|| OwnerIdentity::of(directory));
         let file = collector_file(directory).map_err(Error::io("open", &path))?;
         let status = file.metadata().map_err(Error::io("look at", &path))?;
         // A file with a second name could belong to anybody.
@@ -94,24 +100,30 @@ impl ServedDirectory {
             Errno::EAGAIN | Errno::EACCES => Error::Busy(holder.trim().parse().unwrap_or(0)),
             other => Error::io("lock", &path)(other.into()),
         })?;
-        let own = format!("{}\n", std::process::id());
-        let written = file
-            .set_len(0)
-            .and_then(|()| std::io::Seek::rewind(&mut &file))
-            .and_then(|()| (&file).write_all(own.as_bytes()));
-        written.map_err(Error::io("write", &path))?;
+        if let Some(hand) = &directory.hand {
+            // Who holds the file's lock, to be shown: nothing waits for that.
+            hand.write_number(&file, std::process::id());
+        } else {
+            let own = format!("{}\n", std::process::id());
+            let written = file
+                .set_len(0)
+                .and_then(|()| std::io::Seek::rewind(&mut &file))
+                .and_then(|()| (&file).write_all(own.as_bytes()));
+            written.map_err(Error::io("write", &path))?;
+        }
         directory.remove_partial_sessions();
         let lost_before = directory.lost_without_file();
         // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
-        let session_file = write_session(
-            directory.dir(),
-            "session",
-            id,
-            settings,
-            Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() },
-        )?;
+        let readers = Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() };
+        let session_file = match &directory.hand {
+            Some(hand) => hand
+                .session(&format!("{SESSION}.{id:x}"), &session_bytes(id, settings, readers))
+                .map_err(Error::io("write", &directory.path.join(SESSION)))?,
+            None => write_session(directory.dir(), SESSION, id, settings, readers)?,
+        };
         let directory = Arc::clone(directory);
-        Ok(ServedDirectory { directory, lost_before, _file: file, _session_file: session_file })
+        let is_withdrawn = AtomicBool::new(false);
+        Ok(ServedDirectory { directory, lost_before, is_withdrawn, file, _session_file: session_file })
     }
 
     /// Events that were lost by processes without a file since this began.
@@ -121,9 +133,26 @@ impl ServedDirectory {
 
     /// Removes the session; the right stays.
     pub(crate) fn withdraw(&self) {
+        // ORDER: relaxed; only so that it is not done twice.
+        if self.is_withdrawn.swap(true, Ordering::Relaxed) {
+            return;
+        }
         // Programs that find a session without its collector ignore it.
-        self.directory.remove_named("session");
+        match &self.directory.hand {
+            // With the right, which nobody else gets before it is done: it would be another one's session.
+            Some(hand) => {
+                hand.remove(SESSION, Some(self.file.as_fd()));
+            }
+            None => self.directory.remove_named(SESSION),
+        }
         self.directory.set_look(0);
+    }
+
+    /// Waits until that is done, but not beyond this time: then it is done when the directory's user lets go of it.
+    pub(crate) fn settle(&self, until: Instant) {
+        if let Some(hand) = &self.directory.hand {
+            hand.settle(until);
+        }
     }
 
     /// The process that serves this directory now, as its user says: to be shown, and for nothing else.
@@ -140,6 +169,9 @@ impl ServedDirectory {
 /// before can be any that the user has moved there.
 fn collector_file(directory: &UserDirectory) -> std::io::Result<File> {
     const NAME: &str = "collector";
+    if let Some(hand) = &directory.hand {
+        return hand.collector(NAME);
+    }
     match directory.open_own(NAME, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL) {
         Ok(made) => give_to(&made, directory.uid).map(|()| made),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -149,12 +181,18 @@ fn collector_file(directory: &UserDirectory) -> std::io::Result<File> {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a small constant, which the C library's structure has in 16 bits"
+)]
+const UNLOCKED: libc::c_short = libc::F_UNLCK as libc::c_short;
+
 /// The lock of a collector. It belongs to the open file, so it ends with the process, and a forked child does not end it early.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "small constants, which the C library's structure has in 16 bits"
 )]
-fn whole_file() -> libc::flock {
+pub(crate) fn whole_file() -> libc::flock {
     libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -167,6 +205,12 @@ fn whole_file() -> libc::flock {
 impl Drop for ServedDirectory {
     fn drop(&mut self) {
         self.withdraw();
+        if self.directory.hand.is_none() {
+            // Another process has this open, too, between a fork in this one and its exec, or until the child closes what it got (`hand`).
+            let unlock = libc::flock { l_type: UNLOCKED, ..whole_file() };
+            // Else it ends with the last descriptor.
+            let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&unlock));
+        }
     }
 }
 
@@ -280,16 +324,9 @@ struct Readers {
     are_elsewhere: bool,
 }
 
-/// Writes the file atomically, since programs read it at any time. It is locked for as long as it is open.
-fn write_session(
-    dir: &impl AsFd,
-    name: &str,
-    id: u64,
-    settings: &Settings,
-    readers: Readers,
-) -> Result<File, Error> {
-    let Readers { mode, uid, are_elsewhere } = readers;
-    let own_pid = if are_elsewhere { 0 } else { std::process::id() };
+/// What is in the file.
+fn session_bytes(id: u64, settings: &Settings, readers: Readers) -> Vec<u8> {
+    let own_pid = if readers.are_elsewhere { 0 } else { std::process::id() };
     let mut words = settings.events.words();
     words.extend(settings.channels.iter().flat_map(Channels::words));
     let mut bytes = Vec::new();
@@ -302,6 +339,19 @@ fn write_session(
     }
     debug_assert_eq!(bytes.len(), size_of::<abi::rtu_session>());
     bytes.extend_from_slice(&words);
+    bytes
+}
+
+/// Writes the file atomically, since programs read it at any time. It is locked for as long as it is open.
+fn write_session(
+    dir: &impl AsFd,
+    name: &str,
+    id: u64,
+    settings: &Settings,
+    readers: Readers,
+) -> Result<File, Error> {
+    let Readers { mode, uid, .. } = readers;
+    let bytes = session_bytes(id, settings, readers);
     // A name that cannot have been taken before.
     let partial_name = format!("{name}.{id:x}");
     let (path, partial) = (descriptor_path(dir).join(name), descriptor_path(dir).join(&partial_name));

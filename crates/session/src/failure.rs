@@ -105,7 +105,7 @@ impl From<ProgramsError> for Failure {
             ProgramsError::Io { what, path, source } => {
                 Failure::system(format!("cannot {what} {path}"), source)
             }
-            ProgramsError::NotOurs(_) => Failure::Failed(error.to_string()),
+            ProgramsError::NotOurs(_) | ProgramsError::Held(_) => Failure::Failed(error.to_string()),
         }
     }
 }

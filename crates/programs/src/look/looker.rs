@@ -17,6 +17,7 @@ use crate::Error;
 use crate::budget::{Account, Cause, TURN};
 use crate::containers::{Containers, Discovery, user_of};
 use crate::directory::{SHARED_MEMORY, UserDirectory};
+use crate::hand::Hands;
 use crate::memory::holes;
 use crate::mounts::descriptor_path;
 use crate::session::{ServedDirectory, SharedSession};
@@ -60,6 +61,8 @@ pub(super) struct Looker {
     scanned: Option<Instant>,
     /// Directories with users' directories, by container.
     bases: BTreeMap<u64, Base>,
+    /// Of root: what is done in others' directories.
+    hands: Option<Hands>,
     places: Vec<Place>,
     places_made: PlaceId,
     first_turn: usize,
@@ -116,7 +119,11 @@ impl Looker {
         wake: Arc<EventFd>,
         out: Outbox,
     ) -> Result<Looker, Error> {
+        // First: before there are threads of this, and before what is found is in memory.
+        let hands = nix::unistd::geteuid().is_root().then(Hands::new).transpose();
+        let hands = hands.map_err(Error::io("start a process for directories in", base))?;
         let mut looker = Looker {
+            hands,
             base: base.to_owned(),
             session: None,
             sessions,

@@ -77,6 +77,8 @@ pub(super) struct Place {
     crowded_until: Option<Instant>,
     /// The last process whose life was checked, if the turn was over before all were.
     checked: Option<ProcessId>,
+    /// Its user has held it, and that was told.
+    is_told_held: bool,
     /// Somebody waits until all were.
     waits_for_check: bool,
     /// Processes that make rings faster than they are opened, as told.
@@ -126,6 +128,7 @@ impl Place {
             rests_until: now,
             crowded_until: None,
             checked: None,
+            is_told_held: false,
             waits_for_check: false,
             behind: BTreeSet::new(),
             is_current: true,
@@ -257,6 +260,12 @@ impl Place {
         let files: BTreeSet<FileName> = match self.directory.files(NAMES_MAX) {
             // Nothing is known about any file, in particular not that it is gone.
             Err(Error::Io { source, .. }) if crate::is_shortage(&source) => return false,
+            Err(Error::Held(path)) => {
+                if !std::mem::replace(&mut self.is_told_held, true) {
+                    out.tell(Found::Refusal(self.user, Cause::Held, path));
+                }
+                return false;
+            }
             Ok((_, true)) => {
                 if self.crowded_until.is_none() {
                     let path = self.directory.path.display().to_string();

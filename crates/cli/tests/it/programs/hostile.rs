@@ -282,6 +282,82 @@ fn root_a_container_whose_files_wait_for_a_server_holds_up_nobody() {
     }
 }
 
+/// That user holds his directory from now on, for a minute at most. `None`: no FUSE file system can be mounted here.
+fn held(fixture: &Fixture, directory: &Directory, holder: &Path) -> Option<Child> {
+    let device = fixture.path("fuse");
+    if !device.exists() {
+        let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::from_bits_truncate(0o666));
+        // As udev has it.
+        nix::sys::stat::mknod(&device, kind, mode, nix::sys::stat::makedev(10, 229)).ok()?;
+        fs::set_permissions(&device, std::os::unix::fs::PermissionsExt::from_mode(0o666)).ok()?;
+    }
+    let mut child = as_user(HOSTILE)
+        .args(["unshare", "--user", "--map-root-user", "--mount"])
+        .args([holder, &device, &directory.0])
+        .arg("60")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut line = String::new();
+    let output = child.stdout.take()?;
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).ok()?;
+    (line == "held\n").then_some(child)
+}
+
+fn as_user(user: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    command
+}
+
+// NEEDS: host
+#[test]
+fn root_a_user_who_holds_his_directory_holds_up_neither_others_nor_the_end() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let Some(holder) = fixture.program("holds.c", &["-std=gnu11"], "holds") else { return };
+    for is_before in [true, false] {
+        let directory = Directory::new();
+        let early = if is_before { held(&fixture, &directory, &holder) } else { None };
+        if is_before && early.is_none() {
+            skip!("no FUSE file system can be mounted here");
+        }
+        let recorder = super::fixture::begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+        let session = directory.0.join("session");
+        let mut holder = early.unwrap_or_else(|| {
+            rtscope_testkit::process::wait_until("he is recorded", || session.exists());
+            held(&fixture, &directory, &holder).expect("as before")
+        });
+        // Behind whoever makes a name there, those who read the directory wait, too.
+        let mut maker =
+            as_user(HOSTILE).arg("touch").arg(directory.0.join("x")).spawn().expect("it was there");
+        std::thread::sleep(Duration::from_secs(1));
+        let emitted =
+            as_user(HOSTILE + 1).arg(&emitter).args(["paced", "20000"]).output().expect("it was there");
+        let begun = Instant::now();
+        let output = super::fixture::interrupt(recorder);
+        let took = begun.elapsed();
+        let is_left = is_before || session.exists();
+        // The server is the child: with it the kernel gives up the page.
+        holder.kill().expect("it runs");
+        holder.wait().expect("it ends");
+        maker.wait().expect("it ends");
+        let recorded = Recorded::of(output);
+        println!("{took:?} after SIGINT: {}", recorded.account["refused"]);
+        assert_eq!(recorded.events(), Recorded::printed_in(&emitted, "emitted "), "{}", recorded.account);
+        assert_eq!(recorded.lost(), 0, "{}", recorded.account);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        let refused = recorded.account["refused"].to_string();
+        assert!(refused.contains("\"held\"") && refused.contains(&HOSTILE.to_string()), "{refused}");
+        assert!(is_left, "nobody could remove it before");
+        rtscope_testkit::process::wait_until("his session is removed when he lets go", || !session.exists());
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 #[test]
 fn what_is_refused_is_in_the_summary_with_its_user_and_cause() {
     let fixture = Fixture::new();

@@ -17,6 +17,7 @@ use crate::look::share::Share;
 use crate::session::ServedDirectory;
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -238,6 +239,10 @@ impl Looker {
                     self.out.tell(Found::Busy(uid, pid));
                 }
             }
+            Error::Held(path) => self.tell_held(account, path),
+            Error::Io { source, path, .. } if source.kind() == ErrorKind::TimedOut => {
+                self.tell_held(account, path);
+            }
             Error::Io { source, path, .. } if crate::is_shortage(&source) => self.shortage(account, path),
             error => {
                 let text = error.to_string();
@@ -251,16 +256,28 @@ impl Looker {
         }
     }
 
+    fn tell_held(&mut self, account: u32, path: String) {
+        if self.told.insert(format!("held {account}")) {
+            self.out.tell(Found::Refusal(account, Cause::Held, path));
+        }
+    }
+
     fn shortage(&mut self, account: u32, path: String) {
         if self.told.insert(format!("shortage {account}")) {
             self.out.tell(Found::Refusal(account, Cause::Shortage, path));
         }
     }
 
-    fn add_place(&mut self, directory: UserDirectory, container: u64, account: u32) -> Result<(), Error> {
+    fn add_place(&mut self, mut directory: UserDirectory, container: u64, account: u32) -> Result<(), Error> {
         if self.session.is_some() && directory.is_last() {
             self.shortage(account, directory.path.display().to_string());
             return Ok(());
+        }
+        // Nobody protects root from root.
+        if let Some(hands) = self.hands.as_mut().filter(|_| directory.uid != 0) {
+            // Where root's containers share this machine's users, each has his own.
+            let owner = (account, if account == 0 { directory.uid } else { 0 });
+            directory.hand = Some(hands.hand(owner, &directory).map_err(Error::io("open", &directory.path))?);
         }
         let directory = Arc::new(directory);
         let served = match &self.session {

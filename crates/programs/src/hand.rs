@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What root's recorder makes, removes and lists in other users' directories is done by small processes, one for each directory: a user can hold
+//! the lock of his directory (`i_rwsem`) for as long as he likes, and whoever waits for it cannot be killed (docs/adr/0033).
+//!
+//! A *starter* is forked when looking begins, and forks a *hand* for each directory that is asked for: from a process that is small, and has no
+//! descriptors of the recorder. Requests are done one by one, in their order; what was asked for is done even when the recorder is gone. Only some
+//! are answered, and an answer is awaited for a short time: a directory whose hand is behind is left alone until it has answered.
+//!
+//! Both are forked from a process that may have threads, whose locks nobody in the child would ever release: so they only make system calls, and allocate
+//! nothing. They have the CPUs that the forking thread had, and a hand follows the recorder to others
+//! (`worker`). Each sleeps unless it is asked for something.
+
+mod worker;
+
+use crate::directory::UserDirectory;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// An answer is awaited for this time, once.
+const ANSWER: Duration = Duration::from_millis(100);
+/// The starter has closed its descriptors in this time.
+const STARTED: u16 = 10_000;
+const NAME_BYTES: usize = 120;
+/// Where an entry that getdents64(2) writes has its length.
+const LENGTH: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
+/// Descriptors with a message.
+const WITH: usize = 2;
+const WITH_BYTES: u32 = 8;
+const _: () = assert!(WITH_BYTES as usize == WITH * size_of::<RawFd>());
+
+/// What a hand is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Work {
+    /// To answer.
+    Answer = 1,
+    /// To open a file of this name with flags.
+    Open,
+    /// To open or make the file with the lock of a collector.
+    Collector,
+    /// To write a number into the file with that lock.
+    Number,
+    /// To write a session: its content comes with it.
+    Session,
+    /// To remove a name. A descriptor that comes with it is held meanwhile, with its locks.
+    Remove,
+    /// To list the directory into the file that comes with it.
+    List,
+    /// To write a number into the page that programs look at.
+    Look,
+}
+
+/// What is sent to a hand, and to the starter, for which only the user counts.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Request {
+    work: u32,
+    /// To be answered, under this number; 0: not.
+    answer: u32,
+    /// For the starter: the recorder's number.
+    value: u32,
+    uid: u32,
+    gid: u32,
+    /// Whether files are made as this user.
+    is_as_owner: u32,
+    name_bytes: u32,
+    name: [u8; NAME_BYTES],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Answer {
+    number: u32,
+    errno: i32,
+}
+
+impl Request {
+    fn new(work: Work, name: &str, value: u32) -> Request {
+        let mut bytes = [0; NAME_BYTES];
+        let length = name.len().min(NAME_BYTES);
+        bytes[..length].copy_from_slice(&name.as_bytes()[..length]);
+        let name_bytes = u32::try_from(length).unwrap_or(0);
+        Request {
+            work: work as u32,
+            answer: 0,
+            value,
+            uid: 0,
+            gid: 0,
+            is_as_owner: 0,
+            name_bytes,
+            name: bytes,
+        }
+    }
+
+    fn name(&self) -> &str {
+        let bytes = self.name.get(..self.name_bytes as usize).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or_default()
+    }
+}
+
+/// Plain data without padding, as bytes.
+///
+/// # Safety
+/// Every byte of it is initialised, and may have any value.
+unsafe trait Message: Copy {}
+// SAFETY: integers of four bytes, and bytes, a multiple of four.
+unsafe impl Message for Request {}
+// SAFETY: two integers of four bytes.
+unsafe impl Message for Answer {}
+
+/// Space for the descriptors, as aligned as their header has to be.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// Sends a message; never waits, never raises SIGPIPE. Makes system calls only.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "the parts of one header")]
+fn send<T: Message>(socket: RawFd, message: &T, with: &[RawFd]) -> io::Result<()> {
+    let mut part = libc::iovec { iov_base: (&raw const *message).cast_mut().cast(), iov_len: size_of::<T>() };
+    let mut control = Control([0; 64]);
+    // SAFETY: zeros are a valid header without anything.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    let with = &with[..with.len().min(WITH)];
+    if !with.is_empty() {
+        let bytes = u32::try_from(size_of_val(with)).unwrap_or(0);
+        header.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: the space is for two descriptors; the first header is in it, since it is as long as CMSG_SPACE says.
+        unsafe {
+            header.msg_controllen = libc::CMSG_SPACE(bytes) as _;
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = libc::CMSG_LEN(bytes) as _;
+            std::ptr::copy_nonoverlapping(with.as_ptr().cast(), libc::CMSG_DATA(first), size_of_val(with));
+        }
+    }
+    // SAFETY: the header's parts live in this function.
+    let sent = unsafe { libc::sendmsg(socket, &raw const header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives a message and the descriptors with it. `None`: nobody sends any more. Makes system calls only.
+#[expect(clippy::multiple_unsafe_ops_per_block, reason = "the parts of one header")]
+fn receive<T: Message>(
+    socket: RawFd,
+    flags: libc::c_int,
+) -> io::Result<Option<(T, [Option<OwnedFd>; WITH])>> {
+    // SAFETY: zeros are a value of it (Message), and of the header.
+    let (mut message, mut header): (T, libc::msghdr) = unsafe { std::mem::zeroed() };
+    let mut part = libc::iovec { iov_base: (&raw mut message).cast(), iov_len: size_of::<T>() };
+    let mut control = Control([0; 64]);
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    // SAFETY: says how much space it takes; as in send().
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(WITH_BYTES) } as _;
+    // SAFETY: the header's parts live in this function.
+    let got = unsafe { libc::recvmsg(socket, &raw mut header, flags | libc::MSG_CMSG_CLOEXEC) };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut with = [const { None }; WITH];
+    // SAFETY: the kernel has written the headers that the space has; the descriptors in them are new ones of this process, each for us alone.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(&raw const header);
+        if !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS {
+            let bytes = (*first).cmsg_len as usize - libc::CMSG_LEN(0) as usize;
+            for (number, place) in with.iter_mut().enumerate().take(bytes / size_of::<RawFd>()) {
+                let at = libc::CMSG_DATA(first).cast::<RawFd>().add(number);
+                *place = Some(OwnedFd::from_raw_fd(at.read_unaligned()));
+            }
+        }
+    }
+    Ok((got.unsigned_abs() == size_of::<T>()).then_some((message, with)))
+}
+
+/// A user does not let go of his directory. No call of a hand fails with this.
+pub(crate) fn held() -> io::Error {
+    io::Error::from_raw_os_error(libc::ETIMEDOUT)
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
+}
+
+/// Whose hands: while one of them is behind, he gets no more.
+pub(crate) type Owner = (u32, u32);
+
+/// The directories that have hands.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    starter: OwnedFd,
+    /// By device and inode number.
+    known: Vec<(Owner, (u64, u64), Arc<Hand>)>,
+}
+
+impl Hands {
+    pub(crate) fn new() -> io::Result<Hands> {
+        let (starter, theirs) = pair()?;
+        worker::fork_starter(theirs.as_raw_fd())?;
+        drop(theirs);
+        // Until it has closed what it got from this process, among it locks that end with this process. It waits for nobody.
+        let _ = poll(&mut [PollFd::new(starter.as_fd(), PollFlags::POLLIN)], STARTED);
+        receive::<Answer>(starter.as_raw_fd(), libc::MSG_DONTWAIT)?;
+        Ok(Hands { starter, known: Vec::new() })
+    }
+
+    /// The hand for a directory.
+    ///
+    /// # Errors
+    /// ETIMEDOUT: another one of the same user's is behind. Or the system refuses.
+    pub(crate) fn hand(&mut self, owner: Owner, directory: &UserDirectory) -> io::Result<Arc<Hand>> {
+        let (dir, uid) = (directory.dir(), directory.uid);
+        // One that is behind stays known, or its user could have any number of them.
+        self.known.retain(|(.., hand)| !hand.is_over() && (Arc::strong_count(hand) > 1 || hand.is_behind()));
+        let status = dir.metadata()?;
+        let id = (status.dev(), status.ino());
+        if let Some((.., hand)) = self.known.iter().find(|(_, known, _)| *known == id) {
+            return Ok(Arc::clone(hand));
+        }
+        if self.known.iter().any(|(whose, _, hand)| *whose == owner && hand.is_behind()) {
+            return Err(held());
+        }
+        let (ours, theirs) = pair()?;
+        let mut request = Request::new(Work::Answer, "", std::process::id());
+        (request.uid, request.gid) = (uid, directory.gid);
+        request.is_as_owner = u32::from(directory.is_containers());
+        send(self.starter.as_raw_fd(), &request, &[theirs.as_raw_fd(), dir.as_raw_fd()])
+            .map_err(|_| held())?;
+        let hand = Arc::new(Hand { socket: ours, uid, state: Mutex::new(State::default()) });
+        self.known.push((owner, id, Arc::clone(&hand)));
+        Ok(hand)
+    }
+}
+
+/// One directory's.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    socket: OwnedFd,
+    uid: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The number of the last request that is answered.
+    asked: u32,
+    /// It was not answered in time.
+    is_behind: bool,
+    /// It has ended.
+    is_over: bool,
+}
+
+impl Hand {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an answer is overdue. One that has come meanwhile is dropped, with its descriptor.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.catch_up(&mut self.state())
+    }
+
+    fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
+    fn catch_up(&self, state: &mut State) -> bool {
+        if state.is_behind {
+            let _ = self.answer(state, Duration::ZERO);
+        }
+        state.is_behind || state.is_over
+    }
+
+    /// Waits for the answer to the last request.
+    fn answer(&self, state: &mut State, time: Duration) -> io::Result<Option<OwnedFd>> {
+        let until = Instant::now() + time;
+        loop {
+            match receive::<Answer>(self.socket.as_raw_fd(), libc::MSG_DONTWAIT) {
+                Ok(Some((answer, [with, _]))) if answer.number == state.asked => {
+                    state.is_behind = false;
+                    return if answer.errno == 0 {
+                        Ok(with)
+                    } else {
+                        Err(io::Error::from_raw_os_error(answer.errno))
+                    };
+                }
+                Ok(Some(_)) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        state.is_behind = true;
+                        return Err(held());
+                    }
+                    let time =
+                        PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::ZERO);
+                    let _ = poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], time);
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Ok(None) | Err(_) => {
+                    state.is_over = true;
+                    return Err(held());
+                }
+            }
+        }
+    }
+
+    fn call(&self, mut request: Request, with: &[RawFd], time: Duration) -> io::Result<Option<OwnedFd>> {
+        let mut state = self.state();
+        if self.catch_up(&mut state) {
+            return Err(held());
+        }
+        // Not 0, by which nothing is answered.
+        state.asked = state.asked % 1_000_000_000 + 1;
+        (request.answer, request.uid) = (state.asked, self.uid);
+        send(self.socket.as_raw_fd(), &request, with).map_err(|_| held())?;
+        self.answer(&mut state, time)
+    }
+
+    /// Asks, and waits for nothing. False: too much waits already.
+    fn ask(&self, mut request: Request, with: &[RawFd]) -> bool {
+        request.uid = self.uid;
+        send(self.socket.as_raw_fd(), &request, with).is_ok()
+    }
+
+    fn file(&self, request: Request, with: &[RawFd]) -> io::Result<File> {
+        self.call(request, with, ANSWER)?.map(File::from).ok_or_else(held)
+    }
+
+    /// Waits until all has been done that it was asked for, but not beyond this time.
+    pub(crate) fn settle(&self, until: Instant) {
+        let left = until.saturating_duration_since(Instant::now());
+        // What is not done now is done later.
+        let _ = self.call(Request::new(Work::Answer, "", 0), &[], left);
+    }
+
+    pub(crate) fn open(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        self.file(Request::new(Work::Open, name, u32::from_ne_bytes(flags.bits().to_ne_bytes())), &[])
+    }
+
+    pub(crate) fn collector(&self, name: &str) -> io::Result<File> {
+        self.file(Request::new(Work::Collector, name, 0), &[])
+    }
+
+    pub(crate) fn write_number(&self, file: &File, number: u32) {
+        self.ask(Request::new(Work::Number, "", number), &[file.as_raw_fd()]);
+    }
+
+    /// Makes a session under a name that begins with `partial`'s, locks it, and gives it its name.
+    pub(crate) fn session(&self, partial: &str, content: &[u8]) -> io::Result<File> {
+        let memory = memory()?;
+        memory.write_all_at(content, 0)?;
+        self.file(Request::new(Work::Session, partial, 0), &[memory.as_raw_fd()])
+    }
+
+    /// Removes a name; `held` stays open, and locked, until that is done.
+    pub(crate) fn remove(&self, name: &str, held: Option<BorrowedFd<'_>>) -> bool {
+        let held: Option<RawFd> = held.map(|held| held.as_raw_fd());
+        self.ask(Request::new(Work::Remove, name, 0), held.as_slice())
+    }
+
+    pub(crate) fn set_look(&self, number: u32) {
+        self.ask(Request::new(Work::Look, "look", number), &[]);
+    }
+
+    /// The names in it, some more than `max` at most.
+    pub(crate) fn names(&self, max: usize) -> io::Result<Vec<String>> {
+        let memory = memory()?;
+        let most = u32::try_from(max).unwrap_or(u32::MAX);
+        self.call(Request::new(Work::List, "", most), &[memory.as_raw_fd()], ANSWER)?;
+        let mut bytes = vec![0; usize::try_from(memory.metadata()?.len()).unwrap_or(0)];
+        memory.read_exact_at(&mut bytes, 0)?;
+        Ok(names_in(&bytes))
+    }
+}
+
+fn memory() -> Result<File, Errno> {
+    memfd_create(c"rtscope-hand", MFdFlags::MFD_CLOEXEC).map(File::from)
+}
+
+/// The names in what getdents64(2) writes.
+fn names_in(mut bytes: &[u8]) -> Vec<String> {
+    const NAME: usize = std::mem::offset_of!(libc::dirent64, d_name);
+    let mut names = Vec::new();
+    while let Some(length) =
+        bytes.get(LENGTH..).and_then(|rest| rest.first_chunk()).copied().map(u16::from_le_bytes)
+    {
+        let Some((entry, rest)) = bytes.split_at_checked(usize::from(length)).filter(|_| length > 0) else {
+            break;
+        };
+        let name = entry.get(NAME..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+        // Other names are nobody's that anything here looks for; they count.
+        names.push(String::from_utf8_lossy(name).into_owned());
+        bytes = rest;
+    }
+    names
+}
