@@ -37,6 +37,7 @@ pub mod schema;
 pub mod shield;
 pub mod stat;
 mod stop;
+mod supply;
 #[cfg(test)]
 mod test_processes;
 pub mod top;

@@ -16,7 +16,7 @@ use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
 use rtscope_store::user::{UserEnd, UserFilter, UserSession, UserSummary, write_snapshot};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -278,6 +278,11 @@ impl UserPart {
     /// The memory that copies of rings take.
     pub fn held_bytes(&self) -> u64 {
         self.snapshot.rings.iter().map(|(_, image)| image.held_bytes()).fold(0, u64::saturating_add)
+    }
+
+    /// The same, by the user on whose account the programs are.
+    pub fn held_by_user(&self) -> &BTreeMap<u32, u64> {
+        &self.snapshot.held
     }
 
     /// Writes the trace of the window.

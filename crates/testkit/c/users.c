@@ -5,6 +5,7 @@
  *   users late COUNT    pieces of work 1 to COUNT, of 30 ms each, one after the other; then it prints "done"
  *   users hides COUNT   until its standard input ends: ends pieces of work 1 to COUNT all the time; begins some that never end; has a thread whose
  *                       events are overwritten before anybody has looked at them; and has late pieces of its own
+ *   users fills COUNT   until its standard input ends: has late pieces, and buffers that are full of what came meanwhile
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -64,9 +65,22 @@ static void *late(void *unused)
 	return NULL;
 }
 
+static void *fills(void *unused)
+{
+	(void)unused;
+	for (unsigned long number = 1;; number++) {
+		RTSCOPE_WORK_STEP(5 * OWN + number);
+		if (number % 20000 == 0)
+			usleep(5000);
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
-	void *(*const all[])(void *) = { ends, opens, floods, late };
+	void *(*const hides[])(void *) = { ends, opens, floods, late, NULL };
+	void *(*const full[])(void *) = { fills, late, NULL };
+	void *(*const *all)(void *) = argc > 1 && strcmp(argv[1], "fills") == 0 ? full : hides;
 	pthread_t thread;
 	char byte;
 
@@ -80,8 +94,8 @@ int main(int argc, char **argv)
 		puts("done");
 		return 0;
 	}
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		if (pthread_create(&thread, NULL, all[i], NULL) != 0)
+	for (; *all; all++) {
+		if (pthread_create(&thread, NULL, *all, NULL) != 0)
 			return 1;
 	}
 	while (read(0, &byte, 1) > 0)

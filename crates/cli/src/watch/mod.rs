@@ -170,6 +170,7 @@ fn with_options(settings: WatchSettings, options: WatchOptions) -> WatchSettings
         tid: options.tid,
         also: options.and,
         snapshot_dir: options.snapshot_dir,
+        snapshots_bytes: options.snapshots_size.map(|size| size.0),
         explain_text: Some(|trigger, explanations| {
             rtscope_view::explanation_file(trigger, explanations, rtscope_view::Style::default())
         }),

@@ -412,6 +412,10 @@ pub struct WatchOptions {
     /// Save a snapshot for each late response in this directory: a CTF trace, trigger.json and explain.txt
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub snapshot_dir: Option<PathBuf>,
+    /// With --snapshot-dir: what programs of other users than your own may take there, by what they recorded and by being late (10G). Each user
+    /// has at most half of what others leave [default: half of what the disk has left at the start]
+    #[arg(long, value_name = "SIZE", requires = "snapshot_dir")]
+    pub snapshots_size: Option<DiskBytes>,
     /// With --snapshot-dir: snapshots also contain these tracepoints (as for rtscope record)
     #[arg(
         short = 'k',

@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub providers: Vec<ProviderInfo>,
     /// The rings: their descriptions, and what they held.
     pub rings: Vec<(RingInfo, RingImage)>,
+    /// The memory that copies of rings take, by the user on whose account their programs are.
+    pub held: BTreeMap<u32, u64>,
     /// What was left out of users, and why.
     pub refusals: Vec<Refusal>,
     /// Events that no ring could take since the recording began.
@@ -122,6 +124,7 @@ impl Programs {
         let mut refusals = self.refusals.clone();
         for user in self.users.values().filter(|user| user.served.is_some()) {
             let left = left.entry(user.account).or_insert_with(|| space.take(user.account));
+            let first = *left;
             let mut is_complete = true;
             let mut of_user = UserLosses::default();
             for process in user.processes.values() {
@@ -129,6 +132,8 @@ impl Programs {
                 of_user.add(process.outside());
             }
             snapshot.by_user.entry(user.directory.uid).or_default().add(of_user);
+            let held = snapshot.held.entry(user.account).or_default();
+            *held = held.saturating_add(first - *left);
             if !is_complete {
                 refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
             }

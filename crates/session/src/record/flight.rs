@@ -5,11 +5,12 @@
 use super::programs::settings as collector_settings;
 use super::saving::{Cause, Finished, Frozen, Saves, Written};
 use super::settings::{Context, ProgramsSettings, RecordSettings, SnapshotCause};
-use super::snapshots::{SnapshotBudget, own_users};
+use super::snapshots::SnapshotBudget;
 use super::{finish, held, placement};
 use crate::command::{Child, complain};
 use crate::kernel_flight::{KernelFlight, KernelPart};
 use crate::program_flight::ProgramFlight;
+use crate::supply::{half_of_disk, own_users};
 use crate::{Failure, Observer, Stop};
 use rtscope_event::MonotonicNs;
 use rtscope_flight::monotonic_now;
@@ -198,12 +199,8 @@ impl Run<'_> {
 
 /// What all traces that events ask for may take: half of what the disk has, where nothing else is said.
 fn snapshots_bytes(settings: &RecordSettings, place: &Path) -> u64 {
-    let free = || {
-        let disk = nix::sys::statvfs::statvfs(place).ok()?;
-        Some(disk.blocks_available().saturating_mul(disk.fragment_size()) / 2)
-    };
     // Of a disk whose size cannot be known nothing can be kept free.
-    settings.snapshots_bytes.or_else(free).unwrap_or(u64::MAX)
+    settings.snapshots_bytes.or_else(|| half_of_disk(place)).unwrap_or(u64::MAX)
 }
 
 /// What records.

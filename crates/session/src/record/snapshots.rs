@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who may have traces saved by events (`--snapshot-on`), how many, and how large.
 //!
-//! Anybody's program can record such an event, as often as it likes. So each user whose programs ask has a share, and what one uses up is missing
-//! to nobody else: it is the moment of somebody else that would not be saved. The rule is that of mapped files (`programs::budget`): a user gets at
-//! most half of what the others leave. The recorder's own user, and who has become root by sudo(8), get all that is left.
+//! Anybody's program can record such an event, as often as it likes. So each user whose programs ask has a share (`supply`), and what one uses up is
+//! missing to nobody else: it is the moment of somebody else that would not be saved.
 //!
 //! Memory is shared in the same way: what was copied of rings is held until it is written, and whose programs have asked for it have no other one
 //! until then. How long they waited is told, since what asked may have been overwritten meanwhile.
 
 use super::settings::SnapshotsAsked;
-use nix::unistd::geteuid;
+use crate::supply::Supply;
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::collector::SnapshotSpace;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,51 +25,6 @@ const PARTS: u64 = 100;
 /// Users of whom something is said one by one.
 const TOLD_MAX: usize = 100;
 
-/// Something of which there is only so much.
-#[derive(Clone, Debug, Default)]
-struct Supply {
-    /// `None`: any amount.
-    limit: Option<u64>,
-    used: u64,
-    used_by: BTreeMap<u32, u64>,
-}
-
-impl Supply {
-    fn of(limit: Option<u64>) -> Supply {
-        Supply { limit, ..Supply::default() }
-    }
-
-    fn left(&self) -> u64 {
-        self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.used))
-    }
-
-    /// What a user may still use.
-    fn left_for(&self, user: u32, is_own: bool) -> u64 {
-        let Some(limit) = self.limit.filter(|_| !is_own) else { return self.left() };
-        let mine = self.used_by.get(&user).copied().unwrap_or(0);
-        let of_others = self.used.saturating_sub(mine);
-        limit.saturating_sub(of_others).div_ceil(2).saturating_sub(mine).min(self.left())
-    }
-
-    /// Used once, by all of these together.
-    fn take(&mut self, users: &BTreeSet<u32>, amount: u64) {
-        self.used = self.used.saturating_add(amount);
-        for user in users {
-            let used = self.used_by.entry(*user).or_default();
-            *used = used.saturating_add(amount);
-        }
-    }
-
-    /// It was not used, or is not any more.
-    fn give_back(&mut self, users: &BTreeSet<u32>, amount: u64) {
-        self.used = self.used.saturating_sub(amount);
-        for user in users {
-            let used = self.used_by.entry(*user).or_default();
-            *used = used.saturating_sub(amount);
-        }
-    }
-}
-
 /// What is known of a user whose programs have asked.
 #[derive(Clone, Copy, Debug, Default)]
 struct Asker {
@@ -86,13 +40,6 @@ struct Asker {
     /// Traces that were not saved.
     refused: u64,
     is_told: bool,
-}
-
-/// The recorder's own users: its own, and who has become root by sudo(8).
-pub(super) fn own_users() -> BTreeSet<u32> {
-    let by_sudo = || std::env::var("SUDO_UID").ok()?.parse().ok();
-    let user = geteuid();
-    [Some(user.as_raw()), user.is_root().then(by_sudo).flatten()].into_iter().flatten().collect()
 }
 
 /// What there is for everybody.

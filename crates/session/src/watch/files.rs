@@ -10,6 +10,7 @@
 //!   hardware/      what a trace unit wrote, with --hardware: see rtscope_hardware::capture
 //! ```
 
+use super::shares::SavedBytes;
 use super::writer::Parts;
 use crate::{Failure, Observer};
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
@@ -18,12 +19,13 @@ use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What is saved: the kernel's events, and what others held.
 pub(super) type Evidence<'a> = (&'a Recording, &'a Parts);
 
-/// Writes the directory; nothing is left of it when that fails. False: somebody else (a second watch that saves in the same
+/// Writes the directory, and says how large it is; nothing is left of it when that fails. `None`: somebody else (a second watch that saves in the same
 /// directory) has taken the name.
 pub(super) fn write(
     target: &Path,
@@ -31,11 +33,11 @@ pub(super) fn write(
     explanation: Option<&str>,
     (recording, parts): Evidence<'_>,
     info: &TraceInfo,
-) -> Result<bool, Failure> {
+) -> Result<Option<SavedBytes>, Failure> {
     let failed =
         |error: &dyn std::fmt::Display| Failure::doing(format!("saving {}", target.display()), error);
     let staged = match StagedDir::new(target) {
-        Err(rtscope_ctf::Error::Exists(_)) => return Ok(false),
+        Err(rtscope_ctf::Error::Exists(_)) => return Ok(None),
         staged => staged.map_err(|error| failed(&error))?,
     };
     let json = serde_json::to_string_pretty(trigger).map_err(|error| failed(&error))?;
@@ -50,16 +52,30 @@ pub(super) fn write(
             .map_err(|error| failed(&error))?,
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
     }
-    if let Some(user) = &parts.user {
-        user.write(&staged.path().join("ust")).map(drop).map_err(|error| failed(&error))?;
-    }
+    let programs = parts.user.as_ref().map(|user| user.write(&staged.path().join("ust"))).transpose();
+    let programs = programs.map_err(|error| failed(&error))?.map_or(0, |summary| summary.bytes);
     if let Some(hardware) = &parts.hardware {
         hardware.write(staged.path())?;
     }
+    let all = disk_bytes(staged.path()).map_err(|error| failed(&error))?;
     match staged.publish() {
-        Err(rtscope_ctf::Error::Exists(_)) => Ok(false),
-        published => published.map(|()| true).map_err(|error| failed(&error)),
+        Err(rtscope_ctf::Error::Exists(_)) => Ok(None),
+        published => published
+            .map(|()| Some(SavedBytes { programs, rest: all.saturating_sub(programs) }))
+            .map_err(|error| failed(&error)),
     }
+}
+
+/// What a directory takes on the disk.
+fn disk_bytes(path: &Path) -> io::Result<u64> {
+    let status = fs::symlink_metadata(path)?;
+    let mut bytes = status.blocks() * 512;
+    if status.is_dir() {
+        for entry in fs::read_dir(path)? {
+            bytes += disk_bytes(&entry?.path())?;
+        }
+    }
+    Ok(bytes)
 }
 
 /// Reads a directory back: what was detected, and the events around it.

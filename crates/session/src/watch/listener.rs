@@ -18,6 +18,7 @@ use super::observable::is_judged_later;
 use super::pending::{self, Timeout, operation};
 use super::plan::Plan;
 use super::rates::{UserRates, account_of};
+use super::shares::SnapshotShares;
 use super::stacks::Stacks;
 use super::state::{self, Door, FollowedTracker, WatchState};
 use super::summary::Summary;
@@ -89,6 +90,8 @@ pub struct Listener {
     names: Describer,
     /// Of snapshots that intervals ask for.
     pulls: UserRates,
+    /// How much users' programs may cause to be saved.
+    shares: SnapshotShares,
     /// Late intervals without a snapshot of their own.
     suppressed: u64,
     /// Events that the tracker `pair` could not pair, as far as that has been told.
@@ -161,6 +164,7 @@ impl Listener {
             pairs_given_up: 0,
             raised,
             pulls: UserRates::new(plan.interval_ns),
+            shares: SnapshotShares::new(plan.snapshot_dir.as_deref(), plan.snapshots_bytes),
             summaries: plan.trackers.iter().map(|_| Summary::default()).collect(),
             plan,
             placement,
@@ -485,11 +489,10 @@ impl Listener {
 
     fn pull(&mut self, account: Option<u32>) -> Option<u64> {
         let now = monotonic_now();
-        let number = match self.pulls.admits(account, now) {
-            true => self.recorder.pull(self.plan.post_ns)?,
-            false => return None,
-        };
+        let is_admitted = self.pulls.admits(account, now) && self.shares.admits(account);
+        let number = is_admitted.then(|| self.recorder.pull(self.plan.post_ns))??;
         self.pulls.taken(account, now);
+        self.shares.pulled(number, account);
         Some(number)
     }
 

@@ -26,6 +26,7 @@ mod rates;
 mod samples;
 pub mod saved;
 mod settings;
+mod shares;
 pub mod spans;
 mod stacks;
 pub mod state;

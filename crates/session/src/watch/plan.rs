@@ -52,6 +52,8 @@ pub struct Plan {
     pub interval_ns: u64,
     /// Where snapshots go.
     pub snapshot_dir: Option<PathBuf>,
+    /// What other users' programs may cause to be saved there.
+    pub snapshots_bytes: Option<u64>,
     /// What `explain.txt` says there.
     pub explain_text: Option<ExplainText>,
     /// What the first tracker also counts.
@@ -131,6 +133,7 @@ impl Plan {
             pre_ns: settings.pre_ns,
             post_ns: settings.post_ns,
             snapshot_dir: settings.snapshot_dir.clone(),
+            snapshots_bytes: settings.snapshots_bytes,
             explain_text: settings.explain_text,
             count: settings.count,
             kernel: settings.kernel.clone(),

@@ -63,6 +63,8 @@ pub struct WatchSettings {
     pub sources: Vec<WaitKind>,
     /// Where a snapshot is saved for each late response; `None`: nowhere.
     pub snapshot_dir: Option<PathBuf>,
+    /// What other users' programs may cause to be saved there, in bytes; `None`: half of what the disk has left at the start.
+    pub snapshots_bytes: Option<u64>,
     /// What a snapshot's `explain.txt` says; `None`: it has none.
     pub explain_text: Option<ExplainText>,
     /// What is late is the limit from then on, for each of the trackers: only what is worse than all before is late.
@@ -163,6 +165,7 @@ impl WatchSettings {
             begin: Vec::new(),
             sources: WaitKind::SOURCES.to_vec(),
             snapshot_dir: None,
+            snapshots_bytes: None,
             explain_text: None,
             record_breakers: false,
             actions: ActionSettings::default(),

@@ -11,6 +11,7 @@ use super::hardware::HardwarePart;
 use super::memory::give_back;
 use super::observable::{is_judged_later, is_observable};
 use super::settings::ExplainText;
+use super::shares::SavedBytes;
 use crate::program_flight::UserPart;
 use crate::{Failure, Observer, wall_clock};
 use rtscope_analyze::explain::{Explainer, Explanation};
@@ -20,6 +21,7 @@ use rtscope_event::WallClock;
 use rtscope_event::{Irq, LateResponse, Loss, Pid, Recording, TaskInfo};
 use rtscope_flight::{Snapshot, Window};
 use rtscope_store::trigger::TriggerFile;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -70,6 +72,10 @@ pub struct FinishedJob {
     pub dropped: bool,
     /// It was to be saved, and that failed.
     pub failed: bool,
+    /// What it takes on the disk, if it was saved.
+    pub saved: Option<SavedBytes>,
+    /// What programs' rings held, by user.
+    pub held: BTreeMap<u32, u64>,
     /// The unit's rings, which go on.
     pub hardware: Option<HardwarePart>,
 }
@@ -198,16 +204,20 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Ac
     job.late = late;
     let pulled = |late: &LateResponse| job.trace.is_some() && late.snapshot == Some(job.snapshot.generation);
     let dropped = unobserved.iter().any(pulled);
-    let failed = match job.trace.filter(|_| !dropped) {
-        Some(trace) => !keep(&job, trace, &recording, &explanations, settings, observer),
+    let (saved, failed) = match job.trace.filter(|_| !dropped) {
+        Some(trace) => {
+            let saved = keep(&job, trace, &recording, &explanations, settings, observer);
+            (saved.as_ref().ok().copied().flatten(), saved.is_err())
+        }
         None => {
             observer.explained(&explanations);
-            false
+            (None, false)
         }
     };
+    let held = job.parts.user.as_ref().map(|user| user.held_by_user().clone()).unwrap_or_default();
     let explanations = explanations.into_iter().zip(parts).collect();
     let hardware = job.parts.hardware;
-    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed, hardware }
+    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed, saved, held, hardware }
 }
 
 /// Late responses with their explanations and rtscope's own part in each, and those that could not be observed.
@@ -245,7 +255,7 @@ impl Judged {
     }
 }
 
-/// Saves a snapshot, if that was asked for, and prints it. False when it could not be saved.
+/// Saves a snapshot, if that was asked for, and prints it. An error has been told.
 fn keep(
     job: &Job,
     trace: Window,
@@ -253,16 +263,14 @@ fn keep(
     explanations: &[Explanation],
     settings: &Settings,
     observer: &dyn Observer,
-) -> bool {
+) -> Result<Option<SavedBytes>, ()> {
     let trigger = trigger_file(job, trace, settings, recording);
     let saved =
         settings.dir.as_ref().map(|dir| save(dir, &trigger, (recording, &job.parts), explanations, settings));
-    if let Some(Err(failure)) = &saved {
-        observer.snapshot_lost(&trigger, failure);
-    }
-    let path = saved.as_ref().and_then(|saved| saved.as_ref().ok());
-    observer.snapshot(&trigger, explanations, path.map(PathBuf::as_path));
-    !matches!(saved, Some(Err(_)))
+    let saved = saved.transpose().map_err(|failure| observer.snapshot_lost(&trigger, &failure));
+    let path = saved.as_ref().ok().and_then(|saved| saved.as_ref());
+    observer.snapshot(&trigger, explanations, path.map(|(path, _)| path.as_path()));
+    saved.map(|saved| saved.map(|(_, bytes)| bytes))
 }
 
 fn save(
@@ -271,7 +279,7 @@ fn save(
     evidence: files::Evidence<'_>,
     explanations: &[Explanation],
     settings: &Settings,
-) -> Result<PathBuf, Failure> {
+) -> Result<(PathBuf, SavedBytes), Failure> {
     let stamp = wall_clock::file_stamp(&settings.clock, trigger.detected_ns);
     let mut info = TraceInfo::of_this_machine(env!("CARGO_PKG_VERSION"))
         .map_err(|error| Failure::doing("reading the clocks", error))?;
@@ -282,8 +290,8 @@ fn save(
     let text = settings.explain_text.map(|text| text(trigger, &kept));
     loop {
         let target = files::free_name(dir, &stamp, trigger.number);
-        if files::write(&target, trigger, text.as_deref(), evidence, &info)? {
-            return Ok(target);
+        if let Some(bytes) = files::write(&target, trigger, text.as_deref(), evidence, &info)? {
+            return Ok((target, bytes));
         }
     }
 }

@@ -4,24 +4,44 @@
 use crate::command::root;
 use rtscope_event::{FieldValue, LateResponse};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::program;
+use rtscope_testkit::process::{KilledWithTest, program};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
-use std::fs::{Permissions, set_permissions};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::fs::{Permissions, read_dir, set_permissions, symlink_metadata};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 const COUNT: u64 = 12;
 const LIAR: u32 = 12345;
 const HONEST: u32 = 12346;
 
-fn run_as(user: u32, program: &Path, what: &str) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]);
-    command.arg(program).arg(what).arg(COUNT.to_string());
-    command
+/// The program, in a directory that both users can read.
+struct Users {
+    directory: TempDir,
+    program: PathBuf,
+}
+
+impl Users {
+    fn new() -> Users {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("it is this test's");
+        let program = directory.path().join("users");
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-std=c11", "-Wall", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
+        cc.arg(root().join("crates/testkit/c/users.c")).arg("-o").arg(&program);
+        assert!(cc.status().expect("it was there").success());
+        Users { directory, program }
+    }
+
+    fn run_as(&self, user: u32, what: &str, count: u64) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]);
+        command.arg(&self.program).arg(what).arg(count.to_string());
+        command
+    }
 }
 
 fn number(late: &LateResponse) -> u64 {
@@ -37,22 +57,15 @@ fn root_what_programs_of_one_user_do_hides_no_late_work_of_another() {
     if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("cc") {
         return;
     }
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("it is this test's");
-    let users = directory.path().join("users");
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-std=c11", "-Wall", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
-    cc.arg(root().join("crates/testkit/c/users.c")).arg("-o").arg(&users);
-    assert!(cc.status().expect("it was there").success());
-
+    let users = Users::new();
     let mut command = Command::new(program("rtscope").expect("it is built"));
     command.args(["watch", "work", "--json", "--threshold", "10ms", "--duration", "120s"]);
     let mut watch = Rtscope::start(command).expect("it starts");
     watch.wait_for_type("start").expect("it watches");
-    let mut liar = run_as(LIAR, &users, "hides").stdin(Stdio::piped()).spawn().expect("it starts");
+    let mut liar = users.run_as(LIAR, "hides", COUNT).stdin(Stdio::piped()).spawn().expect("it starts");
     let is_liars = |line: &serde_json::Value| line["type"] == "late" && line["from"]["tid"] != 0;
     watch.wait_for("late work of the first user", is_liars).expect("it has some");
-    let honest = run_as(HONEST, &users, "late").output().expect("it starts");
+    let honest = users.run_as(HONEST, "late", COUNT).output().expect("it starts");
     assert!(honest.status.success(), "{honest:?}");
     let said = watch.stop().expect("it stops");
     drop(liar.stdin.take());
@@ -64,4 +77,59 @@ fn root_what_programs_of_one_user_do_hides_no_late_work_of_another() {
     let between = said.report().expect("it prints one").between.expect("of two events");
     let [liars] = between.users.as_slice() else { panic!("{:?}", between.users) };
     assert!(liars.user == LIAR && liars.missed_looks > 0 && liars.lost > 0, "{liars:?}");
+}
+
+/// What a directory takes, with all in it.
+fn bytes_on_disk(path: &Path) -> u64 {
+    let Ok(status) = symlink_metadata(path) else { return 0 };
+    let inside = read_dir(path).into_iter().flatten().flatten();
+    status.blocks() * 512 + inside.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
+}
+
+// NEEDS: host
+#[test]
+fn root_snapshots_that_one_users_programs_cause_leave_others_their_room() {
+    const SHARED: u64 = 48 << 20;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("cc") {
+        return;
+    }
+    let users = Users::new();
+    let saved = users.directory.path().join("late");
+    let mut command = Command::new(program("rtscope").expect("it is built"));
+    command.args([
+        "watch",
+        "work",
+        "--json",
+        "--threshold",
+        "10ms",
+        "--duration",
+        "120s",
+        "--buffer",
+        "256K",
+    ]);
+    command.args(["--rate", "20/s", "--post", "1ms", "--pre", "200ms", "--snapshots-size", "48M"]);
+    command.arg("--snapshot-dir").arg(&saved);
+    let mut watch = Rtscope::start(command).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    let mut fills = users.run_as(LIAR, "fills", 0);
+    fills.env("RTSCOPE_BUFFER", "8M").stdin(Stdio::piped());
+    let _fills = KilledWithTest::start(&mut fills).expect("it starts");
+    watch.wait_for_note(&format!("because of programs of user {LIAR}, which is his share")).expect("it ends");
+    let of_liar = bytes_on_disk(&saved);
+    // The last one may exceed it by what it has of the kernel.
+    assert!(of_liar < SHARED / 2 + (4 << 20), "{of_liar}");
+
+    let honest = users.run_as(HONEST, "late", 8).output().expect("it starts");
+    assert!(honest.status.success(), "{honest:?}");
+    let said = watch.stop().expect("it stops");
+    assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
+    let late = said.late().expect("of its own type");
+    let (his, all): (Vec<&LateResponse>, _) = late.iter().partition(|late| number(late) <= 8);
+    assert!(his.iter().any(|late| late.snapshot.is_some()));
+    let after: Vec<&LateResponse> =
+        all.into_iter().filter(|late| late.end_ns > his[0].end_ns && late.snapshot.is_some()).collect();
+    assert!(after.is_empty(), "{after:?}");
+    // In those of the other, there is nothing more of the first one's.
+    assert!(bytes_on_disk(&saved) < of_liar + (4 << 20), "{} {of_liar}", bytes_on_disk(&saved));
 }

@@ -8,7 +8,6 @@ use crate::watch::writer::{FinishedJob, Job, Parts, in_order};
 use rtscope_event::{LateResponse, MonotonicNs};
 use rtscope_flight::{Snapshot, Window, monotonic_now};
 use rtscope_kernel::interrupts;
-use rtscope_programs::collector::SnapshotSpace;
 
 impl Listener {
     pub(super) fn take_snapshot(&mut self) -> Result<(), Failure> {
@@ -26,10 +25,8 @@ impl Listener {
             Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
             None => None,
         };
-        let user = self
-            .programs
-            .as_ref()
-            .map(|programs| programs.freeze((trace.from, trace.until), SnapshotSpace::default()));
+        let space = self.shares.space(self.shares.account_of(trigger.generation));
+        let user = self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), space));
         let hardware = self.take_units(snapshot.detected)?;
         self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
     }
@@ -80,6 +77,10 @@ impl Listener {
         let summary = self.summary_of(by.map_or(0, |(explanation, _)| explanation.instance));
         summary.snapshots += u64::from(pulled.is_some() && !done.dropped);
         summary.failed_snapshots += u64::from(done.failed);
+        if let Some(bytes) = done.saved {
+            self.shares.saved(done.snapshot.generation, bytes, &done.held);
+            self.shares.news().iter().for_each(|news| self.observer.note(news));
+        }
         self.recorder.recycle(done.snapshot);
         for summary in &mut self.summaries {
             summary.gaps_of(done.explanations.iter().map(|(explanation, _)| explanation));
