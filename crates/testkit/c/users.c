@@ -70,7 +70,7 @@ static void *fills(void *unused)
 	(void)unused;
 	for (unsigned long number = 1;; number++) {
 		RTSCOPE_WORK_STEP(5 * OWN + number);
-		if (number % 20000 == 0)
+		if (number % 2000 == 0)
 			usleep(5000);
 	}
 	return NULL;

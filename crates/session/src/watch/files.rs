@@ -19,8 +19,10 @@ use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Of most file systems.
+const BLOCK_BYTES: u64 = 4096;
 
 /// What is saved: the kernel's events, and what others held.
 pub(super) type Evidence<'a> = (&'a Recording, &'a Parts);
@@ -66,13 +68,14 @@ pub(super) fn write(
     }
 }
 
-/// What a directory takes on the disk.
-fn disk_bytes(path: &Path) -> io::Result<u64> {
-    let status = fs::symlink_metadata(path)?;
-    let mut bytes = status.blocks() * 512;
-    if status.is_dir() {
-        for entry in fs::read_dir(path)? {
-            bytes += disk_bytes(&entry?.path())?;
+/// What all in a directory takes on the disk. Not by its blocks: some file systems count them only when they have been written.
+fn disk_bytes(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        let (entry, status) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)))?;
+        bytes += status.len().next_multiple_of(BLOCK_BYTES);
+        if status.is_dir() {
+            bytes += disk_bytes(&entry)?;
         }
     }
     Ok(bytes)

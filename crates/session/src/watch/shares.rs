@@ -13,6 +13,9 @@ use std::path::Path;
 /// What copies of rings may take of memory in one snapshot. There is at most one under way.
 const MEMORY_BYTES: u64 = 1 << 30;
 
+/// What a record takes in a trace is at most so many times what it took in a ring: one of 8 bytes has a time and its thread there.
+const TRACE_OF_RING: u64 = 6;
+
 /// More snapshots than this are never under way: those of the banks that are frozen, and the one that is written.
 const UNDER_WAY_MAX: usize = 16;
 
@@ -43,9 +46,10 @@ impl SnapshotShares {
         SnapshotShares { own: own_users(), bytes, pulled: VecDeque::new(), told: BTreeSet::new() }
     }
 
-    /// Whether a snapshot may be taken on this account (`rates::account_of`).
+    /// Whether a snapshot may be taken on this account (`rates::account_of`). Whoever has nearly all of his share would have ever smaller ones.
     pub(super) fn admits(&self, account: Option<u32>) -> bool {
-        account.is_none_or(|user| self.is_own(user) || self.bytes.left_for(user, false) > 0)
+        let used = |user: u32| self.bytes.used_by.get(&user).copied().unwrap_or(0);
+        account.is_none_or(|user| self.is_own(user) || self.bytes.left_for(user, false) > used(user) / 16)
     }
 
     /// A snapshot was asked for on this account.
@@ -73,7 +77,7 @@ impl SnapshotShares {
         let mut on_disk = |user: u32| {
             let bytes = disk.left_for(user, false);
             disk.take(&BTreeSet::from([user]), bytes);
-            bytes
+            bytes / TRACE_OF_RING
         };
         let known = self.bytes.used_by.keys().filter(|user| !self.is_own(**user) && Some(**user) != account);
         let known: Vec<u32> = known.copied().collect();
@@ -86,7 +90,7 @@ impl SnapshotShares {
         named.extend(self.own.iter().map(|user| (*user, part)));
         named.extend(account.filter(|user| self.is_own(*user)).map(|user| (user, MEMORY_BYTES / 2)));
         named.extend(of_account);
-        SnapshotSpace { named, others: disk.left().min(part) }
+        SnapshotSpace { named, others: (disk.left() / TRACE_OF_RING).min(part) }
     }
 
     /// A snapshot was saved. `held`: what the rings in it held, by user.
@@ -146,14 +150,14 @@ mod tests {
         let mut shares = shares(400 * MIB);
         let mut taken = 0_u64;
         while shares.admits(Some(7)) {
-            let space = shares.space(Some(7)).named[&7].min(100 * MIB);
+            let held = shares.space(Some(7)).named[&7].min(100 * MIB);
             shares.pulled(taken, Some(7));
-            shares.saved(taken, saved(space, MIB), &BTreeMap::from([(7, space)]));
+            shares.saved(taken, saved(held * TRACE_OF_RING, MIB), &BTreeMap::from([(7, held)]));
             taken += 1;
             assert!(taken < 100, "he never has enough");
         }
         assert!(shares.bytes.used <= 201 * MIB);
-        assert!(shares.space(Some(8)).named[&8] >= 99 * MIB);
+        assert!(shares.space(Some(8)).named[&8] * TRACE_OF_RING >= 99 * MIB);
         assert!(shares.admits(Some(8)) && shares.admits(None) && shares.admits(Some(0)));
         assert_eq!(shares.space(None).named[&7], 0, "also in what the kernel found");
     }

@@ -9,7 +9,7 @@ use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
 use std::fs::{Permissions, read_dir, set_permissions, symlink_metadata};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -83,13 +83,14 @@ fn root_what_programs_of_one_user_do_hides_no_late_work_of_another() {
 fn bytes_on_disk(path: &Path) -> u64 {
     let Ok(status) = symlink_metadata(path) else { return 0 };
     let inside = read_dir(path).into_iter().flatten().flatten();
-    status.blocks() * 512 + inside.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
+    status.len() + inside.map(|entry| bytes_on_disk(&entry.path())).sum::<u64>()
 }
 
 // NEEDS: host
 #[test]
 fn root_snapshots_that_one_users_programs_cause_leave_others_their_room() {
     const SHARED: u64 = 48 << 20;
+    const PIECES: u64 = 2000;
     let Some(_cpus) = Cpus::for_watching() else { return };
     if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("cc") {
         return;
@@ -120,13 +121,19 @@ fn root_snapshots_that_one_users_programs_cause_leave_others_their_room() {
     // The last one may exceed it by what it has of the kernel.
     assert!(of_liar < SHARED / 2 + (4 << 20), "{of_liar}");
 
-    let honest = users.run_as(HONEST, "late", 8).output().expect("it starts");
-    assert!(honest.status.success(), "{honest:?}");
+    let mut honest = users.run_as(HONEST, "late", PIECES);
+    let _honest = KilledWithTest::start(honest.stdout(Stdio::null())).expect("it starts");
+    let is_his = |line: &serde_json::Value| {
+        line["type"] == "late" && line["from"]["fields"]["cookie"].as_u64().is_some_and(|it| it <= PIECES)
+    };
+    let is_saved = |line: &serde_json::Value| is_his(line) && !line["snapshot"].is_null();
+    for _ in 0..4 {
+        watch.wait_for("late work of the other user with a snapshot", is_saved).expect("it has one");
+    }
     let said = watch.stop().expect("it stops");
     assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
     let late = said.late().expect("of its own type");
-    let (his, all): (Vec<&LateResponse>, _) = late.iter().partition(|late| number(late) <= 8);
-    assert!(his.iter().any(|late| late.snapshot.is_some()));
+    let (his, all): (Vec<&LateResponse>, _) = late.iter().partition(|late| number(late) <= PIECES);
     let after: Vec<&LateResponse> =
         all.into_iter().filter(|late| late.end_ns > his[0].end_ns && late.snapshot.is_some()).collect();
     assert!(after.is_empty(), "{after:?}");
