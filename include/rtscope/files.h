@@ -12,6 +12,7 @@
 #pragma GCC system_header
 #endif
 
+#include "clock.h"
 #include "state.h"
 
 #ifdef __cplusplus
@@ -78,15 +79,41 @@ static inline char *rtscope__put_name(const struct rtscope__shared *shared, char
 	return rtscope__put(rtscope__put(rtscope__put(path, shared->directory), "/"), name);
 }
 
+/* ---- waiting for others -------------------------------------------------------------------------------------------------- */
+
+/* Somebody has slept for much longer than rtscope__rest() asks for. */
+RTSCOPE__HIDDEN uint32_t rtscope__sleeps_long = 0;
+
+/*
+ * Lets others run for a moment; 0: the time is `until_ns` (CLOCK_MONOTONIC). It sleeps, so that one of a lower priority runs as well. But the kernel adds the
+ * thread's timer slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after one that was long it only yields.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__rest(uint64_t until_ns)
+{
+	struct timespec pause = { 0, 100000 };
+	uint64_t begun = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+
+	if (begun >= until_ns)
+		return 0;
+	if (RTSCOPE__LOAD(rtscope__sleeps_long)) {
+		rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+		return 1;
+	}
+	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	if (rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) - begun > 3000000)
+		RTSCOPE__STORE(rtscope__sleeps_long, 1);
+	return 1;
+}
+
 /* ---- who changes what all threads share ------------------------------------------------------------------------------- */
 
 /*
  * Only for a moment, and with the signals of this thread blocked: so neither a handler nor a fork in it comes in between, and whoever
- * waits does not wait for itself. An event waits at most `tries` times 100 us; a constructor has no other way.
+ * waits does not wait for itself. An event waits for `most_ns` at most; a constructor has no other way, and asks again.
  */
-static inline int rtscope__take(struct rtscope__shared *shared, int tries)
+static inline int rtscope__take(struct rtscope__shared *shared, uint64_t most_ns)
 {
-	struct timespec pause = { 0, 100000 };
+	uint64_t until_ns = 0;
 
 	for (;;) {
 		uint32_t free = 0;
@@ -94,9 +121,10 @@ static inline int rtscope__take(struct rtscope__shared *shared, int tries)
 		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
 		if (__atomic_compare_exchange_n(&shared->busy, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
-		if (!tries--)
+		if (!until_ns)
+			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + most_ns;
+		if (!rtscope__rest(until_ns))
 			return 0;
-		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 	}
 }
 
@@ -126,6 +154,19 @@ static inline int rtscope__overrides(void)
 	return rtscope__user() && (rtscope__auxiliary(RTSCOPE__AT_SECURE) || rtscope__may(15));
 }
 
+/*
+ * Whether others of this user may lack a group that this process has: it has more than its first one, by the user's own groups, by sg(1), or by a
+ * service's SupplementaryGroups=. Nobody knows who else has which.
+ */
+static inline int rtscope__has_groups(void)
+{
+	uint32_t group = 0;
+	long groups = rtscope__call(__NR_getgroups, 1, (long)&group, 0, 0, 0, 0);
+
+	RTSCOPE__FRESH(&group, sizeof(group));
+	return groups && (groups < 0 || group != (uint32_t)rtscope__call(__NR_getegid, 0, 0, 0, 0, 0, 0));
+}
+
 /* Opens the directory of this user, if it is that. Its user may have put another in its place, or a link. */
 static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_directory(const struct rtscope__shared *shared, int flags)
 {
@@ -150,7 +191,9 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const s
 {
 	struct rtscope__file here = { RTSCOPE__AT_FDCWD, 0 };
 
-	return rtscope__overrides() ? rtscope__open_directory(shared, RTSCOPE__O_PATH) : here;
+	return rtscope__user() && (rtscope__overrides() || rtscope__has_groups()) ?
+		       rtscope__open_directory(shared, RTSCOPE__O_PATH) :
+		       here;
 }
 
 static inline const char *rtscope__name_in(const struct rtscope__shared *shared, struct rtscope__file directory,
@@ -202,7 +245,7 @@ static RTSCOPE__NOT_INLINE long rtscope__allocate(struct rtscope__file file, uin
 
 /*
  * Gives a file its size. After its memory: a collector looks at no file before it has a size, and then there are no holes. By its path, which only a program
- * that has entered the directory has not.
+ * that has entered the directory has not: nobody can lead one that may do no more than its user to where he cannot go himself.
  */
 static RTSCOPE__NOT_INLINE long rtscope__set_size(struct rtscope__file file, struct rtscope__file directory,
 						  const char *name, uint64_t bytes)
@@ -249,18 +292,18 @@ static RTSCOPE__NOT_INLINE int rtscope__fits_limit(uint64_t bytes)
 }
 
 /*
- * Whether a file of so many bytes leaves others a quarter of the file system: a program that fills /dev/shm to its last page ends others,
+ * Whether a file of so many bytes leaves others one part of `parts` of the file system: a program that fills /dev/shm to its last page ends others,
  * by SIGBUS, which never heard of rtscope (Docker's default is 64 MiB). The layout is that of struct statfs of 64-bit Linux; one without
  * a size has no blocks.
  */
-static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes)
+static RTSCOPE__NOT_INLINE int rtscope__leaves_room(int file, uint64_t bytes, uint64_t parts)
 {
 	uint64_t status[15];
 
 	if (rtscope__call_again(__NR_fstatfs, file, (long)status, 0, 0, 0, 0) || !status[2])
 		return 1;
 	/* f_bsize, f_blocks, f_bfree */
-	return status[3] * status[1] >= bytes && status[3] * status[1] - bytes >= status[2] * status[1] / 4;
+	return status[3] * status[1] >= bytes && status[3] * status[1] - bytes >= status[2] * status[1] / parts;
 }
 
 /* ---- what a fork's child is not to have (fork.h) ---------------------------------------------------------------------------- */
@@ -346,28 +389,37 @@ static inline void rtscope__note_mapping(struct rtscope__remains *noted, void *m
  */
 #define RTSCOPE__BEHIND 8192
 
-/* Locks a new file, and gives it its size with memory behind every byte. 0, or an error, a small negative number. A ring leaves room for others. */
+/*
+ * Locks a new file, and gives it its size with memory behind every byte. 0, or an error, a small negative number. A ring leaves others a quarter, and what
+ * describes events, without which nothing could be said of what is lost, an eighth.
+ */
 static RTSCOPE__NOT_INLINE long rtscope__furnish(struct rtscope__file file, struct rtscope__file directory,
 						 const char *name, uint64_t bytes, int is_ring)
 {
+	struct rtscope__owner owner = { 0600, 0 };
+	uint64_t parts = is_ring ? 4 : 8;
 	long error = -RTSCOPE__EAGAIN;
 
-	/* The program's mask may have left its user nothing. */
-	rtscope__call_again(__NR_fchmodat, directory.number, (long)name, 0600, 0, 0, 0);
+	/*
+	 * The program's mask may have left its user nothing. Not by its name, in whose place its user may put a link: the program may have the right to change
+	 * files of others (CAP_FOWNER).
+	 */
+	if (rtscope__identity_of(file.number, "", &owner) == file.identity && (owner.mode & 0600) != 0600)
+		rtscope__call_again(__NR_fchmod, file.number, 0600, 0, 0, 0, 0);
 	/* Somebody who looks for remains may have it for a moment, and leaves it, since it is new (abi.h). */
 	for (int tries = 0; tries < 100 && error == -RTSCOPE__EAGAIN; tries++) {
 		error = rtscope__is_ours(file) ? rtscope__lock_file(file.number) : -RTSCOPE__EBADF;
 		if (error == -RTSCOPE__EAGAIN)
 			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
 	}
-	if (!error && is_ring && !rtscope__leaves_room(file.number, bytes))
+	if (!error && !rtscope__leaves_room(file.number, bytes, parts))
 		error = -RTSCOPE__ENOSPC;
 	if (!error)
 		error = rtscope__allocate(file, bytes);
 	if (!error)
 		error = rtscope__set_size(file, directory, name, bytes);
 	/* Others may have taken what was left meanwhile, for the same reason. */
-	if (!error && is_ring && !rtscope__leaves_room(file.number, 0))
+	if (!error && !rtscope__leaves_room(file.number, 0, parts))
 		error = -RTSCOPE__ENOSPC;
 	return error;
 }

@@ -36,19 +36,20 @@ struct rtscope__name {
 /* Signals are blocked until its end: a handler that forks would wait for itself. */
 static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
 {
-	struct timespec pause = { 0, 100000 };
-	uint64_t signals = rtscope__block_signals();
+	uint64_t until_ns = 0, signals = rtscope__block_signals();
 
-	for (int tries = 0;; tries++) {
+	for (int is_over = 0;;) {
 		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
 		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
 		/* ORDER: as above. */
-		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
+		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || is_over ||
 		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
 			break;
 		/* ORDER: relaxed; nothing was done. */
 		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
-		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+		if (!until_ns)
+			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + 2000000;
+		is_over = !rtscope__rest(until_ns);
 	}
 	/* ORDER: seq_cst; after `workers`, which rtscope__before_fork() reads after this. */
 	__atomic_fetch_add(&rtscope__forking.works, 1, __ATOMIC_SEQ_CST);
@@ -105,9 +106,8 @@ static inline int rtscope__is_forked_since(const struct rtscope__shared *shared,
 RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
-	struct timespec pause = { 0, 100000 };
+	uint64_t works, until_ns = 0;
 	uint32_t forks;
-	uint64_t works;
 
 	if (!shared->alive || !*shared->alive)
 		return;
@@ -119,8 +119,11 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
 	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
-	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++) {
-		rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+	while (__atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST)) {
+		if (!until_ns)
+			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + 20000000;
+		if (!rtscope__rest(until_ns))
+			break;
 		/* ORDER: as above. */
 		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	}

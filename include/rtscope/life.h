@@ -169,7 +169,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 /* In a constructor or destructor: waits for whoever has it. That may be nobody, in the child of a raw clone. */
 static inline void rtscope__take_surely(struct rtscope__shared *shared)
 {
-	while (!rtscope__take(shared, 1000)) {
+	while (!rtscope__take(shared, 100000000)) {
 		if (RTSCOPE__LOAD(*shared->alive))
 			continue;
 		RTSCOPE__STORE(shared->busy, 1);
@@ -541,7 +541,7 @@ __attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
 		if (rtscope__is_left(shared, ring)) {
 			is_left = 1;
 		} else {
-			rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
+			rtscope__path(shared, path, 'r', ring->tid, 1, (uint32_t)ring->number);
 			rtscope__remove_file(shared, path);
 		}
 		/* It stays mapped, and its thread's page may not: a fork's child from now on is to look at neither. */

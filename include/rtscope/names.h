@@ -55,6 +55,7 @@
 #define rtscope__reserve_slowly rtscope__reserve_slowly_2c
 #define rtscope__send rtscope__send_2d
 #define rtscope__shared rtscope__shared_2
+#define rtscope__sleeps_long rtscope__sleeps_long_2
 #define rtscope__stage rtscope__stage_2d
 #define rtscope__thread_page rtscope__thread_page_2d
 #define rtscope__unlocks rtscope__unlocks_2

@@ -102,7 +102,8 @@ static RTSCOPE__NOT_INLINE void rtscope__leave(struct rtscope__shared *shared, s
 	char path[RTSCOPE__OWN_PATH_BYTES];
 
 	if (!rtscope__is_left(shared, ring)) {
-		rtscope__path(shared, path, 'r', ring->tid, 1, ring->number);
+		/* What the ring itself says, anybody of this user may have written: it fits, and names a file of his. */
+		rtscope__path(shared, path, 'r', ring->tid, 1, (uint32_t)ring->number);
 		rtscope__remove_file(shared, path);
 	}
 	/* ORDER: release; pairs with the acquire in Ring::has_ended (crates/programs/src/ring.rs): all records were written before. */
@@ -185,7 +186,7 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		/* Without a ring it is a page that a thread has kept; its place may be another's. */
 		if (ring && place->thread == thread && rtscope__claim(place, ring))
 			rtscope__leave(shared, place, ring, bytes);
-		if (thread->channel && rtscope__take(shared, 20)) {
+		if (thread->channel && rtscope__take(shared, 2000000)) {
 			rtscope__drop_channel(shared, thread->channel);
 			rtscope__give(shared);
 		}

@@ -160,6 +160,18 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_roots_session(void
 	return file;
 }
 
+/* Whether there is one, as far as that can be told; without a descriptor left the kernel may wait, as said above. */
+static RTSCOPE__NOT_INLINE int rtscope__has_roots_session(void)
+{
+	struct rtscope__file file = rtscope__open_roots_session();
+
+	if (file.number == -RTSCOPE__EMFILE || file.number == -RTSCOPE__ENFILE)
+		return !rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)RTSCOPE__ROOTS_SESSION, 0, 0, 0, 0);
+	if (file.number >= 0)
+		rtscope__close(file);
+	return file.number >= 0 || !rtscope__is_no_session(file.number, 1);
+}
+
 /* The same as rtscope__read_session(), or -1: the program has closed the descriptor meanwhile. */
 static inline int rtscope__try_session(struct rtscope__room *room, const char *path, uint32_t owner, int is_roots)
 {

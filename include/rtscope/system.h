@@ -120,6 +120,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__ELOOP 40 /* asm-generic/errno.h */
 #define RTSCOPE__EINVAL 22
 #define RTSCOPE__ENOSYS 38
+#define RTSCOPE__ENFILE 23
 #define RTSCOPE__EMFILE 24
 #define RTSCOPE__ENOTTY 25
 #define RTSCOPE__EFBIG 27

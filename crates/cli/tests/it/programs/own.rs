@@ -266,6 +266,30 @@ fn a_program_asks_for_roots_session_only_what_the_kernel_has_at_hand() {
     assert!(looks.iter().all(|line| line.contains("RESOLVE_CACHED")), "{looks:#?}");
 }
 
+/// One that is not recorded because of its rights says so, if there is anybody.
+// NEEDS: host
+#[test]
+fn root_a_program_that_gives_up_asks_for_roots_session_only_what_the_kernel_has_at_hand() {
+    if skip::without_root() || skip::without_tool("strace") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(own) = fixture.program("own.c", &["-ldl"], "own") else { return };
+    nix::unistd::chown(&own, None, Some(4715.into())).expect("root may");
+    let is_set = std::os::unix::fs::PermissionsExt::from_mode(0o2755);
+    std::fs::set_permissions(&own, is_set).expect("root may");
+    let calls = fixture.path("calls");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-u", "nobody", "-e", "trace=%file", "-o"]);
+    alone(command.arg(&calls).arg(&own).args(["masked", "0"]));
+    let calls = std::fs::read_to_string(&calls).expect("strace writes it");
+    let looks: Vec<&str> = calls.lines().filter(|line| line.contains("/dev/shm/rtscope-session")).collect();
+    if looks.iter().any(|line| line.contains("ENOSYS") || line.contains("EINVAL")) {
+        return skip::say("this kernel has no openat2(2) for what is at hand");
+    }
+    assert!(!looks.is_empty() && looks.iter().all(|line| line.contains("RESOLVE_CACHED")), "{looks:#?}");
+}
+
 /// A path leads wherever its user has put a link meanwhile, and the program's group may write there.
 // NEEDS: host
 #[test]
@@ -285,5 +309,32 @@ fn root_a_set_group_id_program_changes_no_file_by_its_path() {
     alone(command.arg(&calls).arg(&own).args(["masked", "0"]));
     let calls = std::fs::read_to_string(&calls).expect("strace writes it");
     assert!(calls.contains("ftruncate(") && !calls.contains(" truncate("), "{calls}");
+    let _ = std::fs::remove_dir_all("/dev/shm/rtscope-65534");
+}
+
+/// It has its group from its start, as a service with SupplementaryGroups=, or a right as an ambient one.
+// NEEDS: host
+#[test]
+fn root_a_program_with_more_rights_than_its_user_changes_no_file_by_its_path() {
+    if skip::without_root() || skip::without_tool("strace") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(own) = fixture.program("own.c", &["-ldl"], "own") else { return };
+    let calls = fixture.path("calls");
+    let as_nobody = ["--reuid=65534", "--regid=65534"];
+    for more in [["--groups=4715", "--bounding-set=+all"], ["--inh-caps=+fowner", "--ambient-caps=+fowner"]] {
+        let _ = std::fs::remove_dir_all("/dev/shm/rtscope-65534");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-e", "trace=truncate,ftruncate,chmod,fchmod,fchmodat", "-o"]).arg(&calls);
+        command.arg("setpriv").args(as_nobody).args(more);
+        if !more[0].contains("groups") {
+            command.arg("--clear-groups");
+        }
+        alone(command.arg(&own).args(["masked", "0"]));
+        let calls = std::fs::read_to_string(&calls).expect("strace writes it");
+        let by_path = [" truncate(", " chmod(", " fchmodat("].iter().any(|call| calls.contains(call));
+        assert!(calls.contains("ftruncate(") && !by_path, "{more:?}: {calls}");
+    }
     let _ = std::fs::remove_dir_all("/dev/shm/rtscope-65534");
 }

@@ -98,6 +98,27 @@ fn root_rings_leave_a_quarter_of_a_small_tmpfs_to_others() {
     recorded.assert_complete();
 }
 
+/// Without it nothing can be said of what is lost, so it may take more than buffers, but not the last page.
+// NEEDS: host
+#[test]
+fn root_what_describes_events_leaves_an_eighth_of_a_small_tmpfs_to_others() {
+    if cannot_have_rooms() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let (program, recorder) = (program.display(), format!("{:?}", fixture.recorder(&[])));
+    for (others, is_counted) in [("800K", true), ("940K", false)] {
+        let fill = format!("head -c {others} /dev/zero > /dev/shm/fill");
+        let script = format!("{recorder} -- sh -c '{fill}; {program} count 3; rm /dev/shm/fill'");
+        let recorded = Recorded::of(in_own_room("1m", &script));
+        assert_eq!((recorded.printed("emitted "), recorded.events()), (3, 0), "{}", recorded.account);
+        let losses = recorded.account["losses"].as_array().expect("a list");
+        let is_unknown = losses.iter().any(|loss| loss["cause"] == "no_buffer" && loss["count"].is_null());
+        assert_eq!(is_unknown, !is_counted, "{others}: {}", recorded.account);
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_flight_recorders_snapshot_counts_what_programs_without_buffers_lost() {
