@@ -21,11 +21,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The directory that contains the users' directories.
 pub const SHARED_MEMORY: &str = "/dev/shm";
 const PREFIX: &str = "rtscope-";
+/// The page by which programs are asked to look for a session.
+pub(crate) const LOOK: &str = "look";
 const LOOK_BYTES: usize = size_of::<abi::rtu_look>();
 /// File descriptors that are left for other things than directories.
 const FILES_RESERVED: u64 = 48;
@@ -110,6 +113,8 @@ pub struct UserDirectory {
     pub(crate) hand: Option<Arc<Hand>>,
     /// Somebody else had made one of this name, until now.
     pub(crate) was_taken: bool,
+    /// Events that were lost by processes without a file, ever, as they were last read.
+    lost: AtomicU64,
 }
 
 /// A file of a program that was opened.
@@ -191,6 +196,7 @@ impl UserDirectory {
             is_containers: false,
             hand: None,
             was_taken: false,
+            lost: AtomicU64::new(0),
         })
     }
 
@@ -223,6 +229,7 @@ impl UserDirectory {
             is_containers: true,
             hand: None,
             was_taken: false,
+            lost: AtomicU64::new(0),
         })
     }
 
@@ -305,7 +312,7 @@ impl UserDirectory {
         (uid.to_string() == number && (own == 0 || own == uid)).then_some(uid)
     }
 
-    /// The names of programs' files in it, and whether it has more than `names` names, whose rest is not read.
+    /// The names of programs' files in it, and whether it has more than `names` names, whose rest is not read. Also reads what was lost without a file.
     ///
     /// # Errors
     /// When the system refuses.
@@ -313,8 +320,13 @@ impl UserDirectory {
         if let Some(hand) = &self.hand {
             let all = hand.names(names).map_err(|error| self.not_read(error))?;
             let is_over = all.len() > names;
+            // What is not there is a request of its own.
+            if is_over || all.iter().any(|name| name == LOOK) {
+                self.read_lost();
+            }
             return Ok((all.iter().take(names).filter_map(|name| FileName::parse(name)).collect(), is_over));
         }
+        self.read_lost();
         let failed = |errno: nix::Error| Error::io("read", &self.path)(errno.into());
         let again =
             openat(&self.dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
@@ -393,16 +405,25 @@ impl UserDirectory {
         }
     }
 
-    /// Events that were lost by processes without a file, ever. They count more than was asked for: who does not find the session cannot know
-    /// what it wants.
-    pub(crate) fn lost_without_file(&self) -> u64 {
+    /// Reads how many events were lost by processes without a file, ever; may wait for the user. They count more than was asked for: who does not find the
+    /// session cannot know what it wants.
+    pub(crate) fn read_lost(&self) {
         let place = offset_of!(abi::rtu_look, lost);
         let lost = |page: [u8; LOOK_BYTES]| page[place..].first_chunk().copied().map(u64::from_le_bytes);
-        self.look_page(OFlag::O_RDONLY).and_then(|(_, page)| lost(page)).unwrap_or(0)
+        if let Some(lost) = self.look_page(OFlag::O_RDONLY).and_then(|(_, page)| lost(page)) {
+            // ORDER: relaxed; a number that stands for itself.
+            self.lost.store(lost, Ordering::Relaxed);
+        }
+    }
+
+    /// That number, as it was last read. Waits for nobody: who empties rings asks.
+    pub(crate) fn lost_without_file(&self) -> u64 {
+        // ORDER: relaxed; the same. At the end it comes after the answer to a look, which is a message.
+        self.lost.load(Ordering::Relaxed)
     }
 
     fn look_page(&self, flags: OFlag) -> Option<(File, [u8; LOOK_BYTES])> {
-        let file = self.open_own("look", flags).ok()?;
+        let file = self.open_own(LOOK, flags).ok()?;
         let mut page = [0; LOOK_BYTES];
         let is_a_page = file.metadata().is_ok_and(|status| status.is_file() && status.uid() == self.uid)
             && file.read_exact_at(&mut page, 0).is_ok()

@@ -12,7 +12,7 @@
 
 mod worker;
 
-use crate::directory::UserDirectory;
+use crate::directory::{LOOK, UserDirectory};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -315,16 +315,25 @@ impl Hand {
         }
     }
 
-    fn call(&self, mut request: Request, with: &[RawFd], time: Duration) -> io::Result<Option<OwnedFd>> {
-        let mut state = self.state();
-        if self.catch_up(&mut state) {
+    fn call(&self, request: Request, with: &[RawFd], time: Duration) -> io::Result<Option<OwnedFd>> {
+        self.call_by(&mut self.state(), request, with, time)
+    }
+
+    fn call_by(
+        &self,
+        state: &mut State,
+        mut request: Request,
+        with: &[RawFd],
+        time: Duration,
+    ) -> io::Result<Option<OwnedFd>> {
+        if self.catch_up(state) {
             return Err(held());
         }
         // Not 0, by which nothing is answered.
         state.asked = state.asked % 1_000_000_000 + 1;
         (request.answer, request.uid) = (state.asked, self.uid);
         send(self.socket.as_raw_fd(), &request, with).map_err(|_| held())?;
-        self.answer(&mut state, time)
+        self.answer(state, time)
     }
 
     /// Asks, and waits for nothing. False: too much waits already.
@@ -339,9 +348,19 @@ impl Hand {
 
     /// Waits until all has been done that it was asked for, but not beyond this time.
     pub(crate) fn settle(&self, until: Instant) {
-        let left = until.saturating_duration_since(Instant::now());
-        // What is not done now is done later.
-        let _ = self.call(Request::new(Work::Answer, "", 0), &[], left);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.state.try_lock() {
+                // What is not done now is done later.
+                _ if left.is_zero() => return,
+                Ok(mut state) => {
+                    let _ = self.call_by(&mut state, Request::new(Work::Answer, "", 0), &[], left);
+                    return;
+                }
+                // The thread that looks waits for an answer. This one's time may be over before.
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 
     pub(crate) fn open(&self, name: &str, flags: OFlag) -> io::Result<File> {
@@ -370,7 +389,7 @@ impl Hand {
     }
 
     pub(crate) fn set_look(&self, number: u32) {
-        self.ask(Request::new(Work::Look, "look", number), &[]);
+        self.ask(Request::new(Work::Look, LOOK, number), &[]);
     }
 
     /// The names in it, some more than `max` at most.

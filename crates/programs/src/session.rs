@@ -112,6 +112,7 @@ impl ServedDirectory {
             written.map_err(Error::io("write", &path))?;
         }
         directory.remove_partial_sessions();
+        directory.read_lost();
         let lost_before = directory.lost_without_file();
         // Below the open directory, not below its path: its owner can replace that by a link to anywhere at any time.
         let readers = Readers { mode: 0o600, uid: directory.uid, are_elsewhere: directory.is_containers() };
