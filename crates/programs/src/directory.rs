@@ -360,8 +360,12 @@ impl UserDirectory {
 
     /// Removes a file, if no program holds its lock; that it is gone already is fine. False: a program holds it.
     pub(crate) fn remove(&self, name: FileName) -> bool {
-        // What cannot be opened is no program's file.
-        let opened = self.open_file(name).ok();
+        let opened = match self.open_file(name) {
+            // It can be a program's, who knows.
+            Err(error) if crate::is_shortage(&error) => return false,
+            // What cannot be opened is no program's file.
+            opened => opened.ok(),
+        };
         let lock = opened.map(|opened| Flock::lock(opened.file, FlockArg::LockExclusiveNonblock));
         // Held until the name is gone.
         let _lock = match lock {

@@ -10,6 +10,9 @@
 //! nothing. They have the CPUs that the forking thread had, and a hand follows the recorder to others
 //! (`worker`). Each sleeps unless it is asked for something.
 
+#[cfg(test)]
+mod tests;
+mod waits;
 mod worker;
 
 use crate::directory::{LOOK, UserDirectory};
@@ -18,15 +21,17 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use waits::{WAITED_MAX, Waits};
 
 /// An answer is awaited for this time, once.
-const ANSWER: Duration = Duration::from_millis(100);
+const ANSWER: Duration = WAITED_MAX;
 /// The starter has closed its descriptors in this time.
 const STARTED: u16 = 10_000;
 const NAME_BYTES: usize = 120;
@@ -81,6 +86,8 @@ struct Request {
 struct Answer {
     number: u32,
     errno: i32,
+    /// How long the hand has waited for somebody in its work, ever.
+    blocked_ns: u64,
 }
 
 impl Request {
@@ -114,7 +121,7 @@ impl Request {
 unsafe trait Message: Copy {}
 // SAFETY: integers of four bytes, and bytes, a multiple of four.
 unsafe impl Message for Request {}
-// SAFETY: two integers of four bytes.
+// SAFETY: two integers of four bytes, and one of eight behind them.
 unsafe impl Message for Answer {}
 
 /// Space for the descriptors, as aligned as their header has to be.
@@ -202,6 +209,8 @@ pub(crate) struct Hands {
     starter: OwnedFd,
     /// By device and inode number.
     known: Vec<(Owner, (u64, u64), Arc<Hand>)>,
+    /// Also of those who have none any more.
+    waits: BTreeMap<Owner, Arc<Waits>>,
 }
 
 impl Hands {
@@ -212,13 +221,13 @@ impl Hands {
         // Until it has closed what it got from this process, among it locks that end with this process. It waits for nobody.
         let _ = poll(&mut [PollFd::new(starter.as_fd(), PollFlags::POLLIN)], STARTED);
         receive::<Answer>(starter.as_raw_fd(), libc::MSG_DONTWAIT)?;
-        Ok(Hands { starter, known: Vec::new() })
+        Ok(Hands { starter, known: Vec::new(), waits: BTreeMap::new() })
     }
 
     /// The hand for a directory.
     ///
     /// # Errors
-    /// ETIMEDOUT: another one of the same user's is behind. Or the system refuses.
+    /// ETIMEDOUT: another one of the same user's is behind, or has been waited for too long. Or the system refuses.
     pub(crate) fn hand(&mut self, owner: Owner, directory: &UserDirectory) -> io::Result<Arc<Hand>> {
         let (dir, uid) = (directory.dir(), directory.uid);
         // One that is behind stays known, or its user could have any number of them.
@@ -228,7 +237,12 @@ impl Hands {
         if let Some((.., hand)) = self.known.iter().find(|(_, known, _)| *known == id) {
             return Ok(Arc::clone(hand));
         }
-        if self.known.iter().any(|(whose, _, hand)| *whose == owner && hand.is_behind()) {
+        let now = Instant::now();
+        self.waits.retain(|_, waits| Arc::strong_count(waits) > 1 || !waits.are_over(now));
+        let waits = Arc::clone(self.waits.entry(owner).or_default());
+        let is_behind = |(whose, _, hand): &(Owner, _, Arc<Hand>)| *whose == owner && hand.is_behind();
+        // In this order: an answer that has come meanwhile gives back what was charged.
+        if self.known.iter().any(is_behind) || waits.are_used_up(now) {
             return Err(held());
         }
         let (ours, theirs) = pair()?;
@@ -237,7 +251,7 @@ impl Hands {
         request.is_as_owner = u32::from(directory.is_containers());
         send(self.starter.as_raw_fd(), &request, &[theirs.as_raw_fd(), dir.as_raw_fd()])
             .map_err(|_| held())?;
-        let hand = Arc::new(Hand { socket: ours, uid, state: Mutex::new(State::default()) });
+        let hand = Arc::new(Hand { socket: ours, uid, waits, state: Mutex::new(State::default()) });
         self.known.push((owner, id, Arc::clone(&hand)));
         Ok(hand)
     }
@@ -248,6 +262,8 @@ impl Hands {
 pub(crate) struct Hand {
     socket: OwnedFd,
     uid: u32,
+    /// Of its user.
+    waits: Arc<Waits>,
     state: Mutex<State>,
 }
 
@@ -259,6 +275,10 @@ struct State {
     is_behind: bool,
     /// It has ended.
     is_over: bool,
+    /// What has been charged for an answer that has not come.
+    charged: Duration,
+    /// What it had waited in its work when it last answered.
+    blocked_ns: u64,
 }
 
 impl Hand {
@@ -284,11 +304,13 @@ impl Hand {
 
     /// Waits for the answer to the last request.
     fn answer(&self, state: &mut State, time: Duration) -> io::Result<Option<OwnedFd>> {
-        let until = Instant::now() + time;
+        let begun = Instant::now();
+        let until = begun + time;
         loop {
             match receive::<Answer>(self.socket.as_raw_fd(), libc::MSG_DONTWAIT) {
                 Ok(Some((answer, [with, _]))) if answer.number == state.asked => {
                     state.is_behind = false;
+                    self.settle_account(state, begun, answer.blocked_ns);
                     return if answer.errno == 0 {
                         Ok(with)
                     } else {
@@ -297,9 +319,12 @@ impl Hand {
                 }
                 Ok(Some(_)) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                    let left = until.saturating_duration_since(Instant::now());
+                    let now = Instant::now();
+                    let left = until.saturating_duration_since(now);
                     if left.is_zero() {
                         state.is_behind = true;
+                        state.charged += now - begun;
+                        self.waits.charge(now, now - begun);
                         return Err(held());
                     }
                     let time =
@@ -315,6 +340,17 @@ impl Hand {
         }
     }
 
+    /// Charges what was waited for an answer that has come, but no more than the hand has waited in its work: that it got no processor is not its user's doing.
+    fn settle_account(&self, state: &mut State, begun: Instant, blocked_ns: u64) {
+        let now = Instant::now();
+        let blocked = Duration::from_nanos(blocked_ns.saturating_sub(state.blocked_ns));
+        let charged = std::mem::take(&mut state.charged);
+        let due = blocked.min(charged + (now - begun));
+        state.blocked_ns = blocked_ns;
+        self.waits.charge(now, due.saturating_sub(charged));
+        self.waits.give_back(now, charged.saturating_sub(due));
+    }
+
     fn call(&self, request: Request, with: &[RawFd], time: Duration) -> io::Result<Option<OwnedFd>> {
         self.call_by(&mut self.state(), request, with, time)
     }
@@ -326,7 +362,7 @@ impl Hand {
         with: &[RawFd],
         time: Duration,
     ) -> io::Result<Option<OwnedFd>> {
-        if self.catch_up(state) {
+        if self.catch_up(state) || self.waits.are_used_up(Instant::now()) {
             return Err(held());
         }
         // Not 0, by which nothing is answered.

@@ -5,7 +5,9 @@ use super::{Answer, LENGTH, Request, Work, receive, send};
 use crate::mounts::open_below;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::stat::{Mode, fstat};
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use std::io;
@@ -71,7 +73,7 @@ fn start(socket: RawFd) -> ! {
         }
     }
     // Now no lock and no pipe of the recorder's is open here.
-    let _ = send(SOCKET, &Answer { number: 0, errno: 0 }, &[]);
+    let _ = send(SOCKET, &Answer::default(), &[]);
     loop {
         match receive::<Request>(SOCKET, 0) {
             Ok(Some((request, [Some(socket), Some(dir)]))) => {
@@ -115,25 +117,59 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
     }
     // SAFETY: it is open until this process ends.
     let dir = unsafe { BorrowedFd::borrow_raw(DIRECTORY) };
-    let mut cpus = [0; CPUS_WORDS];
+    let (mut cpus, mut blocked_ns) = ([0; CPUS_WORDS], 0_u64);
     loop {
         match receive::<Request>(SOCKET, 0) {
             Ok(Some((request, [with, _]))) => {
                 follow(of.value, &mut cpus);
+                let before = Moment::now();
                 let done = work(dir, &request, with.as_ref());
                 // What came with it is closed, and unlocked, before it is said that it was done.
                 drop(with);
+                blocked_ns = blocked_ns.saturating_add(before.blocked_ns_since());
                 if request.answer != 0 {
                     let errno = done.as_ref().err().map_or(0, |errno| *errno as i32);
                     let made = done.ok().flatten();
                     let made: Option<RawFd> = made.as_ref().map(AsRawFd::as_raw_fd);
                     // Nobody may wait for it any more.
-                    let _ = send(SOCKET, &Answer { number: request.answer, errno }, made.as_slice());
+                    let _ =
+                        send(SOCKET, &Answer { number: request.answer, errno, blocked_ns }, made.as_slice());
                 }
             }
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
             Ok(None) | Err(_) => exit(),
         }
+    }
+}
+
+/// When this process was at something.
+struct Moment {
+    ns: u64,
+    /// How long it has run.
+    ran_ns: u64,
+    /// How often it has waited.
+    waits: i64,
+}
+
+impl Moment {
+    fn now() -> Moment {
+        let ns = |clock| {
+            clock_gettime(clock).map_or(0, |time| {
+                time.tv_sec().unsigned_abs() * 1_000_000_000 + time.tv_nsec().unsigned_abs()
+            })
+        };
+        Moment {
+            ns: ns(ClockId::CLOCK_MONOTONIC),
+            ran_ns: ns(ClockId::CLOCK_PROCESS_CPUTIME_ID),
+            waits: getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| usage.voluntary_context_switches()),
+        }
+    }
+
+    /// How long it has not run since because it waited for something. Who only got no processor has waited for nobody.
+    fn blocked_ns_since(&self) -> u64 {
+        let now = Moment::now();
+        let idle = (now.ns - self.ns).saturating_sub(now.ran_ns - self.ran_ns);
+        if now.waits == self.waits { 0 } else { idle }
     }
 }
 

@@ -63,6 +63,8 @@ pub(super) struct Place {
     held: Vec<(FileName, Content)>,
     /// Files that are known, by device and inode number.
     inodes: BTreeMap<(u64, u64), FileName>,
+    /// Files that are to be removed.
+    unneeded: BTreeSet<FileName>,
     /// Files that are to be removed once their program has let go of them.
     removable: BTreeSet<FileName>,
     /// The last of them that was tried, if there was no time for all.
@@ -121,6 +123,7 @@ impl Place {
             pending: VecDeque::new(),
             held: Vec::new(),
             inodes: BTreeMap::new(),
+            unneeded: BTreeSet::new(),
             removable: BTreeSet::new(),
             tried: None,
             incomplete: BTreeMap::new(),
@@ -144,7 +147,7 @@ impl Place {
         self.is_current &= self.directory.is_current();
     }
 
-    /// Removes the files of a process that has ended.
+    /// Lets the files of a process that has ended be removed.
     pub(super) fn sweep(&mut self, process: ProcessId) {
         if self.processes.get(&process).is_some_and(|tracked| !tracked.has_ended) {
             return;
@@ -154,11 +157,24 @@ impl Place {
         self.remove(names.collect());
     }
 
-    /// Removes files, those that a program holds when it has let go of them.
+    /// Lets files be removed, in this user's turns: those that a program holds when it has let go of them.
     pub(super) fn remove(&mut self, names: Vec<FileName>) {
-        let held = names.into_iter().filter(|name| !self.directory.remove(*name));
-        self.removable.extend(held);
+        self.unneeded.extend(names);
         self.wake();
+    }
+
+    /// Removes files, for a while. Returns whether none is left.
+    fn remove_unneeded(&mut self) -> bool {
+        let begun = Instant::now();
+        while let Some(name) = self.unneeded.pop_first() {
+            if !self.directory.remove(name) {
+                self.removable.insert(name);
+            }
+            if begun.elapsed() > TURN {
+                break;
+            }
+        }
+        self.unneeded.is_empty()
     }
 
     /// Tries again to remove files that were held, for a while.
@@ -208,9 +224,11 @@ impl Place {
     }
 
     fn look(&mut self, around: &mut Surroundings<'_>) -> Turn {
+        // Before it is listed: what is gone is no name any more.
+        let complete = if self.remove_unneeded() { Turn::Complete } else { Turn::More };
         // What an earlier listing has found, first: a long list is not made for each turn.
         if self.pending.is_empty() && !self.list(around.out) {
-            return Turn::Complete;
+            return complete;
         }
         let begun = Instant::now();
         while let Some(name) = self.pending.pop_front() {
@@ -221,7 +239,7 @@ impl Place {
                 return Turn::More;
             }
         }
-        if self.release(around) { Turn::Complete } else { Turn::Unwanted }
+        if self.release(around) { complete } else { Turn::Unwanted }
     }
 
     /// Hands over what was held. What a killed recorder of other events lost is no loss of this one: it is told apart while none of a process's events is

@@ -44,7 +44,7 @@ fn parent_of_hand(pid: i32) -> Option<i32> {
 
 /// The hands of this process's collectors, without those who start them.
 fn hands() -> Vec<Pid> {
-    let own = std::process::id().cast_signed();
+    let own = i32::try_from(std::process::id()).expect("numbers are small");
     let all = fs::read_dir("/proc").expect("it is there");
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let is_ours = |pid: &i32| parent_of_hand(*pid).and_then(parent_of_hand).is_some_and(|above| above == own);

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::budget::{CENSUS_LATE, NAMES_BURST};
+use crate::directory::ProcessId;
 use crate::mounts::Shm;
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -85,6 +86,41 @@ fn a_user_with_many_directories_to_check_has_the_turn_of_one_and_delays_nobody()
     }
     println!("    {turns} turns: {ended:?}");
     assert!(ended.values().all(|count| *count == PROCESSES || *count == 3), "each of them once: {ended:?}");
+}
+
+#[test]
+fn files_of_the_dead_are_removed_in_turns_of_their_user() {
+    const FILES: usize = 6000;
+    let (base, above) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut looker, found) = looker(base.path());
+    looker.add_ended(above.path(), LIAR, 1);
+    let place = looker.places.last_mut().unwrap();
+    let path = place.directory.path.clone();
+    let process = ProcessId { pid: 4_100_000_000, birth_ns: 1 };
+    (2..=FILES).for_each(|number| drop(File::create(path.join(format!("x4100000000-1-{number}"))).unwrap()));
+    let left = || std::fs::read_dir(&path).unwrap().count();
+    let turn = |looker: &mut Looker| {
+        let place = looker.places.last_mut().unwrap();
+        let mut around = Surroundings {
+            session: None,
+            census: looker.census.newest(),
+            times: &mut looker.times,
+            shelf: &mut looker.shelf,
+            out: &mut looker.out,
+        };
+        place.turn(&mut around) == Turn::Complete
+    };
+    while !turn(&mut looker) {}
+    looker.check();
+    assert!(found.try_iter().any(|found| matches!(found, Found::Ended(_, ended) if ended == process)));
+    // To ask for it takes nobody's time, and one turn is too short for all.
+    looker.places.last_mut().unwrap().sweep(process);
+    assert_eq!(left(), FILES);
+    let is_complete = turn(&mut looker);
+    assert!(!is_complete && (1..FILES).contains(&left()), "{is_complete} {}", left());
+    // A look is not complete before they are gone.
+    while !turn(&mut looker) {}
+    assert_eq!(left(), 0);
 }
 
 // NEEDS: host
