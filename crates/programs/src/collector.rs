@@ -197,7 +197,7 @@ impl Programs {
         let mut for_all = None;
         if nix::unistd::geteuid().is_root() {
             let dir = File::open(base).map_err(Error::io("open", base))?;
-            for_all = Some(SharedSession::new(&dir, base, id, &settings, false)?);
+            for_all = Some(SharedSession::new((&dir, None), base, id, &settings, false)?);
         }
         let session = Session { id, settings };
         let look = Look::start(base, Some((session.clone(), own, served)))?;
@@ -487,7 +487,7 @@ impl Programs {
         served().for_each(ServedDirectory::withdraw);
         let settled = Instant::now() + SETTLED;
         served().for_each(|served| served.settle(settled));
-        self.look.withdraw();
+        self.look.withdraw(settled);
         let number = self.look.look(Until::AllSeen);
         if result.is_ok() {
             result = self.await_look(number, until, drains, sink);

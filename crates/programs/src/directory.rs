@@ -4,8 +4,8 @@
 use crate::Error;
 use crate::budget::NAMES_MAX;
 use crate::containers::Container;
-use crate::hand::Hand;
-use crate::mounts::{descriptor_path, is_still, open_below, open_cached, status_below};
+use crate::hand::{Hand, open_there, status_there};
+use crate::mounts::{descriptor_path, open_below, status_below};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag, RenameFlags, openat, renameat2};
@@ -108,6 +108,8 @@ pub struct UserDirectory {
     /// The directory above, and the name in it.
     base: OwnedFd,
     name: String,
+    /// Looks for that name, if a user can hold the directory above.
+    base_hand: Option<Arc<Hand>>,
     is_containers: bool,
     /// Makes, removes and lists what is in it; without one this process does.
     pub(crate) hand: Option<Arc<Hand>>,
@@ -156,6 +158,17 @@ pub(crate) fn pause_before_try(turn: usize) {
     std::thread::sleep(Duration::from_micros(turn as u64 * 10));
 }
 
+/// Names in a directory; what is no text is left out.
+pub(crate) fn names_in(dir: &impl AsFd, hand: Option<&Hand>, most: usize) -> io::Result<Vec<String>> {
+    if let Some(hand) = hand {
+        return hand.names(most);
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut dir = openat(dir, ".", flags, Mode::empty()).and_then(Dir::from_fd)?;
+    let names = dir.iter().take(most).map_while(Result::ok);
+    Ok(names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_string())).collect())
+}
+
 /// A name that nobody can have taken before.
 fn fresh_name(name: &str) -> String {
     format!("{name}.{:x}", RandomState::new().build_hasher().finish())
@@ -193,6 +206,7 @@ impl UserDirectory {
             gid: status.st_gid,
             base,
             name,
+            base_hand: None,
             is_containers: false,
             hand: None,
             was_taken: false,
@@ -204,15 +218,20 @@ impl UserDirectory {
     ///
     /// # Errors
     /// As [`UserDirectory::open`].
-    pub(crate) fn open_in(container: &Container, uid_there: u32) -> Result<UserDirectory, Error> {
+    pub(crate) fn open_in(
+        container: &Container,
+        base_hand: Option<Arc<Hand>>,
+        uid_there: u32,
+    ) -> Result<UserDirectory, Error> {
         let name = UserDirectory::name_of(uid_there);
         let path = container.shown.join(&name);
         let failed = |what: &'static str| {
             let path = path.clone();
             move |errno: nix::Error| Error::io(what, &path)(errno.into())
         };
-        let dir = open_below(&container.dir, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
-            .map_err(failed("open"))?;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let dir = open_there(&container.dir, base_hand.as_deref(), &name, flags)
+            .map_err(Error::io("open", &path))?;
         let status = fstat(&dir).map_err(failed("look at"))?;
         // Its owner may write anything into it, so its programs are reported as the owner's.
         if !UserDirectory::is_private(&status) {
@@ -222,10 +241,11 @@ impl UserDirectory {
         Ok(UserDirectory {
             uid: status.st_uid,
             path,
-            dir: dir.into(),
+            dir,
             gid: status.st_gid,
             base,
             name,
+            base_hand,
             is_containers: true,
             hand: None,
             was_taken: false,
@@ -240,15 +260,7 @@ impl UserDirectory {
 
     /// Opens what is there; never waits for a user who holds the directory.
     fn open_there(&self, name: &str, flags: OFlag) -> io::Result<File> {
-        let flags = flags | OFlag::O_NONBLOCK;
-        let Some(hand) = &self.hand else {
-            return Ok(open_below(&self.dir, name, flags, Mode::empty())?.into());
-        };
-        match open_cached(&self.dir, name, flags) {
-            // It is not there any more, something was renamed at this moment, or the kernel is older than 5.12.
-            Err(Errno::EAGAIN | Errno::EINVAL) => hand.open(name, flags),
-            opened => Ok(opened?.into()),
-        }
+        open_there(&self.dir, self.hand.as_deref(), name, flags)
     }
 
     /// Opens or makes a file of a collector, never one outside this directory.
@@ -460,13 +472,7 @@ impl UserDirectory {
     }
 
     fn names(&self, most: usize) -> io::Result<Vec<String>> {
-        if let Some(hand) = &self.hand {
-            return hand.names(most);
-        }
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let mut dir = openat(&self.dir, ".", flags, Mode::empty()).and_then(Dir::from_fd)?;
-        let names = dir.iter().take(most).map_while(Result::ok);
-        Ok(names.filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_string())).collect())
+        names_in(&self.dir, self.hand.as_deref(), most)
     }
 
     /// What an error of its hand means.
@@ -484,7 +490,14 @@ impl UserDirectory {
     /// Whether the path still names this directory.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        is_still(&self.base, &self.name, &self.dir)
+        let there = match status_there(&self.base, self.base_hand.as_deref(), &self.name) {
+            // Nobody knows, until its user lets go.
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return true,
+            there => there.ok(),
+        };
+        let here = fstat(&self.dir).ok();
+        here.zip(there)
+            .is_some_and(|(here, there)| (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
     }
 
     /// A path for watching it.

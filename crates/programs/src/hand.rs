@@ -16,16 +16,18 @@ mod waits;
 mod worker;
 
 use crate::directory::{LOOK, UserDirectory};
+use crate::mounts::{open_below, open_cached};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use waits::{WAITED_MAX, Waits};
@@ -58,10 +60,14 @@ enum Work {
     Session,
     /// To remove a name. A descriptor that comes with it is held meanwhile, with its locks.
     Remove,
-    /// To list the directory into the file that comes with it.
+    /// To list the directory into the file that comes with it; if it is opened there for that as well, some more names each time.
     List,
     /// To write a number into the page that programs look at.
     Look,
+    /// To write root's session for users without a directory.
+    Shared,
+    /// To remove a name, if it still is the file that comes with it.
+    RemoveSame,
 }
 
 /// What is sent to a hand, and to the starter, for which only the user counts.
@@ -201,7 +207,54 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Whose hands: while one of them is behind, he gets no more.
-pub(crate) type Owner = (u32, u32);
+pub(crate) type Owner = (u32, u64);
+
+/// A directory that is to have one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct At<'a> {
+    pub(crate) dir: BorrowedFd<'a>,
+    /// Whose files are made in it.
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// Whether they are made as this user.
+    pub(crate) is_as_owner: bool,
+}
+
+impl<'a> At<'a> {
+    pub(crate) fn of(directory: &'a UserDirectory) -> At<'a> {
+        let is_as_owner = directory.is_containers();
+        At { dir: directory.dir().as_fd(), uid: directory.uid, gid: directory.gid, is_as_owner }
+    }
+
+    /// One in which root makes files of his own.
+    pub(crate) fn of_root(dir: BorrowedFd<'a>) -> At<'a> {
+        At { dir, uid: 0, gid: 0, is_as_owner: false }
+    }
+}
+
+/// Opens what is there; where there is a hand, never waits for a user who holds the directory.
+pub(crate) fn open_there(dir: &impl AsFd, hand: Option<&Hand>, name: &str, flags: OFlag) -> io::Result<File> {
+    let flags = not_waiting(flags);
+    let Some(hand) = hand else {
+        return Ok(open_below(dir, name, flags, Mode::empty())?.into());
+    };
+    match open_cached(dir, name, flags) {
+        // It is not there any more, something was renamed at this moment, or the kernel is older than 5.12.
+        Err(Errno::EAGAIN | Errno::EINVAL) => hand.open(name, flags),
+        opened => Ok(opened?.into()),
+    }
+}
+
+/// What is there, also a link; as above. Whatever is mounted over it is not asked: `EXDEV`.
+pub(crate) fn status_there(dir: &impl AsFd, hand: Option<&Hand>, name: &str) -> io::Result<FileStat> {
+    let entry = open_there(dir, hand, name, OFlag::O_PATH | OFlag::O_NOFOLLOW)?;
+    Ok(fstatat(&entry, "", nix::fcntl::AtFlags::AT_EMPTY_PATH)?)
+}
+
+/// A FIFO is not waited for; and with `O_PATH` the kernel allows nothing else.
+fn not_waiting(flags: OFlag) -> OFlag {
+    if flags.contains(OFlag::O_PATH) { flags } else { flags | OFlag::O_NONBLOCK }
+}
 
 /// The directories that have hands.
 #[derive(Debug)]
@@ -228,12 +281,11 @@ impl Hands {
     ///
     /// # Errors
     /// ETIMEDOUT: another one of the same user's is behind, or has been waited for too long. Or the system refuses.
-    pub(crate) fn hand(&mut self, owner: Owner, directory: &UserDirectory) -> io::Result<Arc<Hand>> {
-        let (dir, uid) = (directory.dir(), directory.uid);
+    pub(crate) fn hand(&mut self, owner: Owner, at: At<'_>) -> io::Result<Arc<Hand>> {
         // One that is behind stays known, or its user could have any number of them.
         self.known.retain(|(.., hand)| !hand.is_over() && (Arc::strong_count(hand) > 1 || hand.is_behind()));
-        let status = dir.metadata()?;
-        let id = (status.dev(), status.ino());
+        let status = fstat(at.dir)?;
+        let id = (status.st_dev, status.st_ino);
         if let Some((.., hand)) = self.known.iter().find(|(_, known, _)| *known == id) {
             return Ok(Arc::clone(hand));
         }
@@ -247,11 +299,11 @@ impl Hands {
         }
         let (ours, theirs) = pair()?;
         let mut request = Request::new(Work::Answer, "", std::process::id());
-        (request.uid, request.gid) = (uid, directory.gid);
-        request.is_as_owner = u32::from(directory.is_containers());
-        send(self.starter.as_raw_fd(), &request, &[theirs.as_raw_fd(), dir.as_raw_fd()])
+        (request.uid, request.gid) = (at.uid, at.gid);
+        request.is_as_owner = u32::from(at.is_as_owner);
+        send(self.starter.as_raw_fd(), &request, &[theirs.as_raw_fd(), at.dir.as_raw_fd()])
             .map_err(|_| held())?;
-        let hand = Arc::new(Hand { socket: ours, uid, waits, state: Mutex::new(State::default()) });
+        let hand = Arc::new(Hand { socket: ours, uid: at.uid, waits, state: Mutex::new(State::default()) });
         self.known.push((owner, id, Arc::clone(&hand)));
         Ok(hand)
     }
@@ -424,15 +476,38 @@ impl Hand {
         self.ask(Request::new(Work::Remove, name, 0), held.as_slice())
     }
 
+    /// The same as root's, for users without a directory.
+    pub(crate) fn shared_session(&self, partial: &str, content: &[u8]) -> io::Result<File> {
+        let memory = memory()?;
+        memory.write_all_at(content, 0)?;
+        self.file(Request::new(Work::Shared, partial, 0), &[memory.as_raw_fd()])
+    }
+
+    /// Removes a name that still is this file.
+    pub(crate) fn remove_same(&self, name: &str, file: &File) {
+        self.ask(Request::new(Work::RemoveSame, name, 0), &[file.as_raw_fd()]);
+    }
+
     pub(crate) fn set_look(&self, number: u32) {
         self.ask(Request::new(Work::Look, LOOK, number), &[]);
     }
 
     /// The names in it, some more than `max` at most.
     pub(crate) fn names(&self, max: usize) -> io::Result<Vec<String>> {
+        self.list(max, None)
+    }
+
+    /// The next names of it, opened there to be listed; none if there are no more.
+    pub(crate) fn next_names(&self, opened: BorrowedFd<'_>, max: usize) -> io::Result<Vec<String>> {
+        self.list(max, Some(opened))
+    }
+
+    fn list(&self, max: usize, opened: Option<BorrowedFd<'_>>) -> io::Result<Vec<String>> {
         let memory = memory()?;
         let most = u32::try_from(max).unwrap_or(u32::MAX);
-        self.call(Request::new(Work::List, "", most), &[memory.as_raw_fd()], ANSWER)?;
+        let with: Vec<RawFd> =
+            [memory.as_raw_fd()].into_iter().chain(opened.map(|opened| opened.as_raw_fd())).collect();
+        self.call(Request::new(Work::List, "", most), &with, ANSWER)?;
         let mut bytes = vec![0; usize::try_from(memory.metadata()?.len()).unwrap_or(0)];
         memory.read_exact_at(&mut bytes, 0)?;
         Ok(names_in(&bytes))

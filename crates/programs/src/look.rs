@@ -234,10 +234,13 @@ impl Look {
         self.asked
     }
 
-    /// Lets programs that start from now on enable nothing.
-    pub(crate) fn withdraw(&self) {
+    /// Lets programs that start from now on enable nothing. Waits until sessions are removed, but not beyond this time.
+    pub(crate) fn withdraw(&self, settled: Instant) {
         // Dropped here: also when the thread hangs, no session stays.
-        *self.sessions.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hands: Vec<_> = sessions.iter().flatten().filter_map(|(_, session)| session.hand()).collect();
+        drop(sessions);
+        hands.iter().for_each(|hand| hand.settle(settled));
         self.ask(Request::Withdraw);
     }
 

@@ -7,13 +7,12 @@
 use crate::Error;
 use crate::budget::NAMES_MAX;
 use crate::channels::Channels;
-use crate::directory::{PLACE_TRIES, UserDirectory, pause_before_try, take_place};
-use crate::mounts::{descriptor_path, open_below, status_below};
+use crate::directory::{PLACE_TRIES, UserDirectory, names_in, pause_before_try, take_place};
+use crate::hand::{Hand, open_there, status_there};
+use crate::mounts::descriptor_path;
 use crate::patterns::RequestedEvents;
-use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, openat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use rtscope_event::exact;
@@ -221,28 +220,39 @@ pub(crate) struct SharedSession {
     /// Where it is. Not its path by a number of a descriptor, which may be another directory's later.
     dir: OwnedFd,
     /// Holds the lock, as in [`ServedDirectory`].
-    _file: File,
+    file: File,
+    /// If a user can hold the directory.
+    hand: Option<Arc<Hand>>,
 }
 
 impl SharedSession {
     /// `shown`: the path of the directory, for messages. `are_elsewhere`: the programs are in a container.
     pub(crate) fn new(
-        dir: &impl AsFd,
+        (dir, hand): (&impl AsFd, Option<Arc<Hand>>),
         shown: &Path,
         id: u64,
         settings: &Settings,
         are_elsewhere: bool,
     ) -> Result<SharedSession, Error> {
-        let file = write_session(
-            dir,
-            SharedSession::NAME,
-            id,
-            settings,
-            Readers { mode: 0o644, uid: 0, are_elsewhere },
-        )?;
+        let readers = Readers { mode: 0o644, uid: 0, are_elsewhere };
+        let file = match &hand {
+            Some(hand) => hand
+                .shared_session(
+                    &format!("{}.{id:x}", SharedSession::NAME),
+                    &session_bytes(id, settings, readers),
+                )
+                // One that is made too late is nobody's: its lock ends with the answer.
+                .map_err(Error::io("write", &shown.join(SharedSession::NAME)))?,
+            None => write_session(dir, SharedSession::NAME, id, settings, readers)?,
+        };
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
-        remove_partial(&dir, SystemTime::now());
-        Ok(SharedSession { dir, _file: file })
+        remove_partial(&dir, hand.as_deref(), SystemTime::now());
+        Ok(SharedSession { dir, file, hand })
+    }
+
+    /// What removes it when it is dropped.
+    pub(crate) fn hand(&self) -> Option<Arc<Hand>> {
+        self.hand.clone()
     }
 
     const NAME: &str = "rtscope-session";
@@ -250,28 +260,25 @@ impl SharedSession {
 
 /// Removes sessions that other collectors of root were writing when they were killed. Not one that has just been made: it is locked a moment
 /// later, and root in a container makes his own.
-fn remove_partial(dir: &OwnedFd, now: SystemTime) {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let again = openat(dir, ".", flags, Mode::empty()).and_then(Dir::from_fd);
+fn remove_partial(dir: &OwnedFd, hand: Option<&Hand>, now: SystemTime) {
     // What cannot be read now is for the next collector.
-    let Ok(mut names) = again else { return };
+    let Ok(names) = names_in(dir, hand, NAMES_MAX) else { return };
     let prefix = format!("{}.", SharedSession::NAME);
-    for entry in names.iter().take(NAMES_MAX).map_while(Result::ok) {
-        let Some(name) = entry.file_name().to_str().ok().filter(|name| name.starts_with(&prefix)) else {
-            continue;
-        };
-        let is_roots = status_below(dir, name)
+    for name in names.iter().filter(|name| name.starts_with(&prefix)) {
+        let is_roots = status_there(dir, hand, name)
             .is_ok_and(|found| found.st_uid == 0 && found.st_mode & libc::S_IFMT == libc::S_IFREG);
         if !is_roots {
             continue;
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
-        let Ok(file) = open_below(dir, name, flags, Mode::empty()).map(File::from) else { continue };
+        let Ok(file) = open_there(dir, hand, name, OFlag::O_RDONLY) else { continue };
         let made = file.metadata().and_then(|found| found.modified());
         let is_old = made.is_ok_and(|made| now.duration_since(made).is_ok_and(|age| age >= PARTIAL_AT_LEAST));
         if is_old && is_locked(&file) == Some(false) {
             // Whatever is in the way is for the next collector.
-            let _ = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
+            match hand {
+                Some(hand) => hand.remove_same(name, &file),
+                None => drop(unlinkat(dir, name.as_str(), UnlinkatFlags::NoRemoveDir)),
+            }
         }
     }
 }
@@ -285,6 +292,12 @@ fn is_locked(file: &File) -> Option<bool> {
 
 impl Drop for SharedSession {
     fn drop(&mut self) {
+        if let Some(hand) = &self.hand {
+            // Also when it is removed late, nobody takes it for one that somebody is at.
+            let unlock = libc::flock { l_type: UNLOCKED, ..whole_file() };
+            let _ = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&unlock));
+            return hand.remove_same(SharedSession::NAME, &self.file);
+        }
         // As in ServedDirectory.
         let _ = unlinkat(&self.dir, SharedSession::NAME, UnlinkatFlags::NoRemoveDir);
     }
@@ -429,9 +442,9 @@ mod tests {
         std::os::unix::fs::chown(&another, Some(1000), None).unwrap();
         let dir = OwnedFd::from(File::open(base.path()).unwrap());
         let there = || [&paths[0], &paths[1], &another].map(|path| path.exists());
-        remove_partial(&dir, SystemTime::now());
+        remove_partial(&dir, None, SystemTime::now());
         assert_eq!(there(), [true; 3], "they may be written now");
-        remove_partial(&dir, SystemTime::now() + PARTIAL_AT_LEAST);
+        remove_partial(&dir, None, SystemTime::now() + PARTIAL_AT_LEAST);
         assert_eq!(there(), [false, true, true], "one is locked, and one is another user's");
     }
 }

@@ -40,9 +40,9 @@ fn short_waits_for_a_user_are_charged_to_him_and_to_nobody_else() {
     let [first, second, third, others] =
         ["first", "second", "third", "others"].map(|name| directory(base.path(), name));
     let (holder, other) = ((7, 0), (8, 0));
-    let hand = hands.hand(holder, &first).unwrap();
-    let another = hands.hand(holder, &second).unwrap();
-    let of_other = hands.hand(other, &others).unwrap();
+    let hand = hands.hand(holder, At::of(&first)).unwrap();
+    let another = hands.hand(holder, At::of(&second)).unwrap();
+    let of_other = hands.hand(other, At::of(&others)).unwrap();
     // What takes time and waits for nobody costs nothing, also on a busy machine.
     for _ in 0..2000 {
         assert!(hand.names(100).is_ok());
@@ -58,18 +58,18 @@ fn short_waits_for_a_user_are_charged_to_him_and_to_nobody_else() {
     println!("{asked} times, {waited:?}");
     assert!((3..=5).contains(&asked), "{asked} times, {waited:?}");
     // Nor is another directory of his asked, or a new one.
-    assert!(another.names(100).is_err() && hands.hand(holder, &third).is_err());
+    assert!(another.names(100).is_err() && hands.hand(holder, At::of(&third)).is_err());
     assert!(of_other.names(100).is_ok());
     // It is his, also when none of his directories is there any more.
     drop((hand, another));
-    assert!(hands.hand(other, &others).is_ok() && hands.hand(holder, &third).is_err());
+    assert!(hands.hand(other, At::of(&others)).is_ok() && hands.hand(holder, At::of(&third)).is_err());
 }
 
 #[test]
 fn a_hand_that_got_no_processor_is_not_charged_to_its_user() {
     let base = tempfile::tempdir().unwrap();
     let mut hands = Hands::new().unwrap();
-    let hand = hands.hand((7, 0), &directory(base.path(), "first")).unwrap();
+    let hand = hands.hand((7, 0), At::of(&directory(base.path(), "first"))).unwrap();
     let mut state = hand.state();
     // As if an answer had been awaited twice as long as is allowed.
     (state.is_behind, state.charged) = (true, 2 * WAITED_MAX);

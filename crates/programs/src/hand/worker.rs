@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processes: system calls only, no allocation, no lock, no panic (`hand`).
 
-use super::{Answer, LENGTH, Request, Work, receive, send};
-use crate::mounts::open_below;
+use super::{Answer, LENGTH, Request, WITH, Work, not_waiting, receive, send};
+use crate::directory::{PLACE_TRIES, pause_before_try, take_place};
+use crate::mounts::{is_still, open_below};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -120,10 +121,10 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
     let (mut cpus, mut blocked_ns) = ([0; CPUS_WORDS], 0_u64);
     loop {
         match receive::<Request>(SOCKET, 0) {
-            Ok(Some((request, [with, _]))) => {
+            Ok(Some((request, with))) => {
                 follow(of.value, &mut cpus);
                 let before = Moment::now();
-                let done = work(dir, &request, with.as_ref());
+                let done = work(dir, &request, &with);
                 // What came with it is closed, and unlocked, before it is said that it was done.
                 drop(with);
                 blocked_ns = blocked_ns.saturating_add(before.blocked_ns_since());
@@ -189,13 +190,17 @@ fn follow(recorder: u32, known: &mut [usize; CPUS_WORDS]) {
 }
 
 /// Does what was asked for. What is made is returned where there is something.
-fn work(dir: BorrowedFd<'_>, request: &Request, with: Option<&OwnedFd>) -> nix::Result<Option<OwnedFd>> {
+fn work(
+    dir: BorrowedFd<'_>,
+    request: &Request,
+    [with, second]: &[Option<OwnedFd>; WITH],
+) -> nix::Result<Option<OwnedFd>> {
     let name = request.name();
     let is = |work: Work| request.work == work as u32;
     if is(Work::Open) {
         let flags = OFlag::from_bits_retain(i32::from_ne_bytes(request.value.to_ne_bytes()))
             & !(OFlag::O_CREAT | OFlag::O_TRUNC);
-        return open_below(&dir, name, flags | OFlag::O_NONBLOCK, Mode::empty()).map(Some);
+        return open_below(&dir, name, not_waiting(flags), Mode::empty()).map(Some);
     }
     if is(Work::Collector) {
         return collector(dir, name, request.uid).map(Some);
@@ -208,8 +213,15 @@ fn work(dir: BorrowedFd<'_>, request: &Request, with: Option<&OwnedFd>) -> nix::
     } else if let Some(with) = with {
         if is(Work::Session) {
             return session(dir, name, request.uid, with).map(Some);
+        } else if is(Work::Shared) {
+            return shared_session(dir, name, with).map(Some);
+        } else if is(Work::RemoveSame) {
+            if is_still(&dir, name, with) {
+                // As above.
+                let _ = unlinkat(dir, name, UnlinkatFlags::NoRemoveDir);
+            }
         } else if is(Work::List) {
-            list(dir, with, request.value)?;
+            list(dir, with, second.as_ref(), request.value)?;
         } else if is(Work::Number) {
             number(with, request.value);
         }
@@ -254,6 +266,39 @@ fn session(dir: BorrowedFd<'_>, partial: &str, uid: u32, content: &OwnedFd) -> n
     done.map(|()| file)
 }
 
+/// As `session::write_session` of root's.
+fn shared_session(dir: BorrowedFd<'_>, partial: &str, content: &OwnedFd) -> nix::Result<OwnedFd> {
+    let Some((name, _)) = partial.split_once('.') else { return Err(Errno::EINVAL) };
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    let file = open_below(&dir, partial, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let put_in_place = || {
+        let mut put = renameat(dir, partial, dir, name);
+        for turn in 0..PLACE_TRIES {
+            if put != Err(Errno::EISDIR) {
+                break;
+            }
+            if take_place(&dir, partial, name) {
+                return Ok(());
+            }
+            pause_before_try(turn);
+            put = renameat(dir, partial, dir, name);
+        }
+        put
+    };
+    let readable = Mode::S_IRUSR | Mode::S_IWUSR | Mode::S_IRGRP | Mode::S_IROTH;
+    let done = copy(content, &file)
+        .and_then(|()| {
+            nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_OFD_SETLK(&crate::session::whole_file()))
+                .map(drop)
+        })
+        .and_then(|()| nix::sys::stat::fchmod(&file, readable))
+        .and_then(|()| put_in_place());
+    if done.is_err() {
+        let _ = unlinkat(dir, partial, UnlinkatFlags::NoRemoveDir);
+    }
+    done.map(|()| file)
+}
+
 fn copy(from: &OwnedFd, to: &OwnedFd) -> nix::Result<()> {
     let (mut bytes, mut at) = ([0; 4096], 0);
     loop {
@@ -268,17 +313,25 @@ fn copy(from: &OwnedFd, to: &OwnedFd) -> nix::Result<()> {
 }
 
 /// Writes what the kernel says of the directory's names into a file: more than `most` of them, if there are, but not many more.
-fn list(dir: BorrowedFd<'_>, to: &OwnedFd, most: u32) -> nix::Result<()> {
+fn list(dir: BorrowedFd<'_>, to: &OwnedFd, opened: Option<&OwnedFd>, most: u32) -> nix::Result<()> {
     /// As aligned as the kernel's entries.
     #[repr(C, align(8))]
     struct Entries([u8; 8192]);
-    let again = openat(dir, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let again;
+    let opened = match opened {
+        Some(opened) => opened,
+        None => {
+            let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            again = openat(dir, ".", flags, Mode::empty())?;
+            &again
+        }
+    };
     let mut entries = Entries([0; 8192]);
     let mut names = 0;
     while names <= most {
         // SAFETY: the kernel writes into the array, as many bytes as it has at most.
         let got = unsafe {
-            libc::syscall(libc::SYS_getdents64, again.as_raw_fd(), entries.0.as_mut_ptr(), entries.0.len())
+            libc::syscall(libc::SYS_getdents64, opened.as_raw_fd(), entries.0.as_mut_ptr(), entries.0.len())
         };
         // What cannot be read ends the list.
         let got = usize::try_from(Errno::result(got)?).unwrap_or(0);

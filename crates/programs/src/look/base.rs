@@ -3,12 +3,14 @@
 
 use super::place::POLL_INTERVAL;
 use crate::directory::UserDirectory;
-use crate::mounts::status_below;
+use crate::hand::{Hand, status_there};
 use nix::dir::{Dir, OwningIter};
+use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Reading a directory of directories, and looking at what its names are, takes at most one part in this many of the time.
@@ -17,13 +19,25 @@ const READING_SHARE: u32 = 20;
 const NAMES_AT_ONCE: usize = 128;
 const FLAGS: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
+/// A round of reading.
+#[derive(Debug)]
+enum Reading {
+    Here(OwningIter),
+    /// What the hand reads.
+    ByHand(OwnedFd),
+}
+
 /// A directory with users' directories, which is read in parts: anybody can make any number of names in it.
 #[derive(Debug)]
 pub(super) struct Base {
     path: PathBuf,
     /// Opened once in a round: another one may be mounted over it.
     dir: Option<OwnedFd>,
-    reading: Option<OwningIter>,
+    reading: Option<Reading>,
+    /// Of a container, whose user can hold it: does what may wait for him.
+    pub(super) hand: Option<Arc<Hand>>,
+    /// It has what it needs: nobody looks into it before.
+    pub(super) is_begun: bool,
     read: usize,
     spent: Duration,
     /// When to read it again.
@@ -41,12 +55,15 @@ pub(super) struct Part {
     pub(super) is_over: bool,
     /// There are more than are to be read.
     pub(super) is_crowded: bool,
+    /// Its user does not let go of it.
+    pub(super) is_held: bool,
 }
 
 impl Base {
-    pub(super) fn new(path: PathBuf) -> Base {
-        let (dir, reading, spent) = (None, None, Duration::ZERO);
-        Base { path, dir, reading, read: 0, spent, next: Instant::now(), rounds: 0 }
+    /// `is_begun`: this process reads it itself.
+    pub(super) fn new(path: PathBuf, is_begun: bool) -> Base {
+        let (dir, reading, hand, spent) = (None, None, None, Duration::ZERO);
+        Base { path, dir, reading, hand, is_begun, read: 0, spent, next: Instant::now(), rounds: 0 }
     }
 
     /// Whether a round has begun that is not over.
@@ -58,25 +75,45 @@ impl Base {
     pub(super) fn read(&mut self, limit: Option<usize>) -> Part {
         if self.reading.is_none() {
             (self.read, self.dir) = (0, None);
-            self.reading = Dir::open(&self.path, FLAGS, Mode::empty()).ok().map(Dir::into_iter);
+            self.reading = match self.hand {
+                Some(_) => open(&self.path, FLAGS, Mode::empty()).ok().map(Reading::ByHand),
+                None => {
+                    Dir::open(&self.path, FLAGS, Mode::empty()).ok().map(|dir| Reading::Here(dir.into_iter()))
+                }
+            };
         }
         let mut part = Part::default();
-        for _ in 0..NAMES_AT_ONCE {
-            let Some(Ok(entry)) = self.reading.as_mut().and_then(Iterator::next) else {
-                part.is_over = true;
-                break;
-            };
+        let names = self.names(&mut part);
+        part.is_over |= names.len() < NAMES_AT_ONCE;
+        for name in names {
             self.read += 1;
-            part.users.extend(entry.file_name().to_str().ok().and_then(UserDirectory::user_of_name));
+            part.users.extend(UserDirectory::user_of_name(&name));
             part.is_crowded = limit.is_some_and(|limit| self.read > limit);
-            part.is_over = part.is_crowded;
-            if part.is_over {
+            if part.is_crowded {
+                part.is_over = true;
                 break;
             }
         }
         // Of the owner of several in a container one is served, and his processes there count from 0.
         part.users.sort_unstable();
         part
+    }
+
+    /// The next names; fewer than [`NAMES_AT_ONCE`] are the last ones.
+    fn names(&mut self, part: &mut Part) -> Vec<String> {
+        match (&mut self.reading, &self.hand) {
+            (Some(Reading::Here(reading)), _) => {
+                let names = reading.take(NAMES_AT_ONCE).map_while(Result::ok);
+                names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+            }
+            (Some(Reading::ByHand(opened)), Some(hand)) => {
+                let names = hand.next_names(opened.as_fd(), NAMES_AT_ONCE);
+                part.is_held =
+                    names.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut);
+                names.unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
     }
 
     /// Reading, and looking at what was found, has taken this time. Goes on at once with what is left, and rests after a round.
@@ -96,6 +133,7 @@ impl Base {
             Some(dir) => dir,
             None => open(&self.path, FLAGS, Mode::empty())?,
         };
-        status_below(self.dir.insert(dir), name)
+        let status = status_there(self.dir.insert(dir), self.hand.as_deref(), name);
+        status.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 }

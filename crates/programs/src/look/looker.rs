@@ -20,7 +20,7 @@ use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::hand::Hands;
 use crate::memory::holes;
 use crate::mounts::descriptor_path;
-use crate::session::{ServedDirectory, SharedSession};
+use crate::session::ServedDirectory;
 use crate::shelf::Shelf;
 use crate::subordinate::Subordinates;
 use find::Unusable;
@@ -136,7 +136,7 @@ impl Looker {
             owners: HashMap::new(),
             walked: HashMap::new(),
             scanned: None,
-            bases: BTreeMap::from([(0, Base::new(base.to_owned()))]),
+            bases: BTreeMap::from([(0, Base::new(base.to_owned(), true))]),
             places: Vec::new(),
             places_made: 0,
             first_turn: 0,
@@ -531,19 +531,11 @@ impl Looker {
             // Without the watch their directories are found when it is next read.
             let _ = watch.watch(&path, Watched::Base(container.number));
         }
-        // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
-        if let (Some(session), 0o1777) = (&self.session, container.mode) {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(sessions) = sessions.as_mut() {
-                // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
-                let made =
-                    SharedSession::new(&container.dir, &container.shown, session.id, &session.settings, true);
-                sessions.extend(made.ok().map(|made| (container.number, made)));
-            }
-        }
-        self.bases.insert(container.number, Base::new(path));
+        let number = container.number;
+        self.bases.insert(number, Base::new(path, false));
+        self.begin_base(number);
         for look in self.looks.iter_mut().filter(|look| look.until == Until::AllWalked) {
-            look.rounds.insert(container.number, 1);
+            look.rounds.insert(number, 1);
         }
     }
 

@@ -144,7 +144,7 @@ impl Place {
     }
 
     pub(super) fn note_whether_it_is_current(&mut self) {
-        self.is_current &= self.directory.is_current();
+        self.is_current = self.is_current && self.directory.is_current();
     }
 
     /// Lets the files of a process that has ended be removed.

@@ -284,20 +284,33 @@ fn root_a_container_whose_files_wait_for_a_server_holds_up_nobody() {
 
 /// That user holds his directory from now on, for a minute at most. `None`: no FUSE file system can be mounted here.
 fn held(fixture: &Fixture, directory: &Directory, holder: &Path) -> Option<Child> {
+    let mut command = as_user(HOSTILE);
+    command.args(["unshare", "--user", "--map-root-user", "--mount"]);
+    holding(command.args([holder, &fuse(fixture)?, &directory.0]).arg("60"))
+}
+
+/// The same of `/dev/shm` of a container of his.
+fn held_container(fixture: &Fixture, holder: &Path) -> Option<Child> {
+    let mut command = as_user(HOSTILE);
+    command.args(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
+    command.args(["sh", "-c", "mount -t tmpfs -o mode=1777 none /dev/shm && exec \"$0\" \"$1\" /dev/shm 60"]);
+    holding(command.args([holder, &fuse(fixture)?]))
+}
+
+/// A device for everybody, as udev has it.
+fn fuse(fixture: &Fixture) -> Option<PathBuf> {
     let device = fixture.path("fuse");
     if !device.exists() {
         let (kind, mode) = (nix::sys::stat::SFlag::S_IFCHR, nix::sys::stat::Mode::from_bits_truncate(0o666));
-        // As udev has it.
         nix::sys::stat::mknod(&device, kind, mode, nix::sys::stat::makedev(10, 229)).ok()?;
         fs::set_permissions(&device, std::os::unix::fs::PermissionsExt::from_mode(0o666)).ok()?;
     }
-    let mut child = as_user(HOSTILE)
-        .args(["unshare", "--user", "--map-root-user", "--mount"])
-        .args([holder, &device, &directory.0])
-        .arg("60")
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .ok()?;
+    Some(device)
+}
+
+/// Starts what says that it holds something.
+fn holding(command: &mut Command) -> Option<Child> {
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().ok()?;
     let mut line = String::new();
     let output = child.stdout.take()?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).ok()?;
@@ -354,6 +367,50 @@ fn root_a_user_who_holds_his_directory_holds_up_neither_others_nor_the_end() {
         assert!(refused.contains("\"held\"") && refused.contains(&HOSTILE.to_string()), "{refused}");
         assert!(is_left, "nobody could remove it before");
         rtscope_testkit::process::wait_until("his session is removed when he lets go", || !session.exists());
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+// NEEDS: host
+#[test]
+fn root_a_user_who_holds_the_shm_of_his_container_holds_up_neither_others_nor_the_end() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let Some(holder) = fixture.program("holds.c", &["-std=gnu11"], "holds") else { return };
+    for is_before in [true, false] {
+        let early = if is_before { held_container(&fixture, &holder) } else { None };
+        if is_before && early.is_none() {
+            skip!("no FUSE file system can be mounted here");
+        }
+        let recorder = super::fixture::begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+        let mut holder = early.unwrap_or_else(|| held_container(&fixture, &holder).expect("as before"));
+        // It is found within that.
+        std::thread::sleep(Duration::from_secs(3));
+        let emitted =
+            as_user(HOSTILE + 1).arg(&emitter).args(["paced", "20000"]).output().expect("it was there");
+        super::fixture::send(&recorder, nix::sys::signal::Signal::SIGINT);
+        // Until he lets go, which would let the recorder end as well.
+        let begun = Instant::now();
+        let has_ended = |recorder: &Child| {
+            fs::read_to_string(format!("/proc/{}/stat", recorder.id()))
+                .is_ok_and(|stat| stat.contains(") Z "))
+        };
+        while !has_ended(&recorder) && begun.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let took = begun.elapsed();
+        holder.kill().expect("it runs");
+        holder.wait().expect("it ends");
+        let recorded = Recorded::of(recorder.wait_with_output().expect("it ends"));
+        println!("{took:?} after SIGINT: {}", recorded.account["refused"]);
+        assert_eq!(recorded.events(), Recorded::printed_in(&emitted, "emitted "), "{}", recorded.account);
+        assert_eq!(recorded.lost(), 0, "{}", recorded.account);
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        let refused = recorded.account["refused"].to_string();
+        assert!(refused.contains("\"held\"") && refused.contains(&HOSTILE.to_string()), "{refused}");
         fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }

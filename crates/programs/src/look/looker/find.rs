@@ -11,16 +11,21 @@ use crate::budget::{
     TAKERS_MAX, TURN,
 };
 use crate::directory::UserDirectory;
+use crate::hand::At;
 use crate::look::Found;
 use crate::look::place::Place;
 use crate::look::share::Share;
-use crate::session::ServedDirectory;
+use crate::session::{ServedDirectory, SharedSession};
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+
+/// Of hands for containers' `/dev/shm`: beyond the numbers of users.
+const OF_BASE: u64 = 1 << 32;
 
 /// What cannot be used, as it was told.
 #[derive(Debug, Default)]
@@ -103,6 +108,12 @@ impl Looker {
             let asked = self.session.as_ref().filter(|_| is_new).map(|session| session.settings.uids.clone());
             asked.into_iter().flatten().for_each(|uid| self.find_user(0, uid));
         }
+        if !self.begin_base(number) {
+            if let Some(base) = self.bases.get_mut(&number) {
+                base.rest(begun.elapsed(), true);
+            }
+            return;
+        }
         // Where there are several users, whoever makes too many names cannot hide others' directories.
         let limit = self.user_of_base(number).map(|_| NAMES_MAX);
         let mut is_over = false;
@@ -113,11 +124,53 @@ impl Looker {
             if part.is_crowded {
                 self.tell_crowded(number);
             }
+            if part.is_held {
+                self.tell_held_base(number);
+            }
             part.users.into_iter().for_each(|uid| self.find_user(number, uid));
         }
         if let Some(base) = self.bases.get_mut(&number) {
             base.rest(begun.elapsed(), is_over);
         }
+    }
+
+    /// Prepares a container's `/dev/shm`, which its user can hold as well as his directory. False: it is left alone for now.
+    pub(super) fn begin_base(&mut self, number: u64) -> bool {
+        let Some(state) = self.bases.get_mut(&number) else { return false };
+        let container = self.containers.all.iter().find(|container| container.number == number);
+        let (false, Some(container)) = (state.is_begun, container) else { return state.is_begun };
+        let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
+        if let Some(hands) = &mut self.hands {
+            // Anybody can hold one of root's: each is for itself.
+            let owner = (account, if account == 0 { OF_BASE | number } else { 0 });
+            let Ok(hand) = hands.hand(owner, At::of_root(container.dir.as_fd())) else {
+                self.tell_held_base(number);
+                return false;
+            };
+            state.hand = Some(hand);
+        }
+        state.is_begun = true;
+        // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
+        if let (Some(session), 0o1777) = (&self.session, container.mode) {
+            // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
+            let at = (&container.dir, state.hand.clone());
+            let made = SharedSession::new(at, &container.shown, session.id, &session.settings, true);
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            // If there are to be none any more, it is removed here.
+            sessions
+                .iter_mut()
+                .zip(made.ok())
+                .for_each(|(sessions, made)| drop(sessions.insert(number, made)));
+        }
+        true
+    }
+
+    fn tell_held_base(&mut self, number: u64) {
+        let container = self.containers.all.iter().find(|container| container.number == number);
+        let Some(container) = container else { return };
+        let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
+        let shown = container.shown.display().to_string();
+        self.tell_held(account, shown);
     }
 
     fn tell_crowded(&mut self, number: u64) {
@@ -158,7 +211,9 @@ impl Looker {
             return;
         }
         let container = self.containers.all.iter().find(|container| container.number == base);
-        let Some(state) = self.bases.get_mut(&base).filter(|_| base == 0 || container.is_some()) else {
+        let Some(state) =
+            self.bases.get_mut(&base).filter(|state| state.is_begun && (base == 0 || container.is_some()))
+        else {
             return;
         };
         let (owner, is_private) = match state.status(&UserDirectory::name_of(uid)) {
@@ -180,7 +235,10 @@ impl Looker {
             let container = self.containers.all.iter().find(|container| container.number == base);
             let directory = match container {
                 None => UserDirectory::open(&self.base, uid),
-                Some(container) => UserDirectory::open_in(container, uid),
+                Some(container) => {
+                    let hand = self.bases.get(&base).and_then(|base| base.hand.clone());
+                    UserDirectory::open_in(container, hand, uid)
+                }
             };
             if let Err(error) = directory.and_then(|directory| self.add_place(directory, base, account)) {
                 self.tell_failure(base, (uid, account), error);
@@ -276,8 +334,9 @@ impl Looker {
         // Nobody protects root from root.
         if let Some(hands) = self.hands.as_mut().filter(|_| directory.uid != 0) {
             // Where root's containers share this machine's users, each has his own.
-            let owner = (account, if account == 0 { directory.uid } else { 0 });
-            directory.hand = Some(hands.hand(owner, &directory).map_err(Error::io("open", &directory.path))?);
+            let owner = (account, if account == 0 { u64::from(directory.uid) } else { 0 });
+            directory.hand =
+                Some(hands.hand(owner, At::of(&directory)).map_err(Error::io("open", &directory.path))?);
         }
         let directory = Arc::new(directory);
         let served = match &self.session {
