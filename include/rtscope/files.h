@@ -84,23 +84,35 @@ static inline char *rtscope__put_name(const struct rtscope__shared *shared, char
 /* Somebody has slept for much longer than rtscope__rest() asks for. */
 RTSCOPE__HIDDEN uint32_t rtscope__sleeps_long = 0;
 
+/* By the kernel itself: not by what the program may have lost the right to read meanwhile (PR_SET_TSC). 0: it does not tell. */
+static inline uint64_t rtscope__asked_time(void)
+{
+	struct timespec now = { 0, 0 };
+
+	rtscope__call_clock(RTSCOPE__CLOCK_MONOTONIC, &now);
+	RTSCOPE__FRESH(&now, sizeof(now));
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 /*
- * Lets others run for a moment; 0: the time is `until_ns` (CLOCK_MONOTONIC). It sleeps, so that one of a lower priority runs as well. But the kernel adds the
- * thread's timer slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after one that was long it only yields.
+ * Lets others run for a moment; false: it has lasted for `most_ns`. `until_ns` is 0 at first. It sleeps, so that one of a lower priority runs as well. But the
+ * kernel adds the thread's timer slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after one that was long it only yields.
  */
-static RTSCOPE__NOT_INLINE int rtscope__rest(uint64_t until_ns)
+static RTSCOPE__NOT_INLINE int rtscope__rest(uint64_t *until_ns, uint64_t most_ns)
 {
 	struct timespec pause = { 0, 100000 };
-	uint64_t begun = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
+	uint64_t begun = rtscope__asked_time();
 
-	if (begun >= until_ns)
+	if (!*until_ns)
+		*until_ns = begun + most_ns;
+	if (!begun || begun >= *until_ns)
 		return 0;
 	if (RTSCOPE__LOAD(rtscope__sleeps_long)) {
 		rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
 		return 1;
 	}
 	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-	if (rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) - begun > 3000000)
+	if (rtscope__asked_time() - begun > 3000000)
 		RTSCOPE__STORE(rtscope__sleeps_long, 1);
 	return 1;
 }
@@ -121,9 +133,7 @@ static inline int rtscope__take(struct rtscope__shared *shared, uint64_t most_ns
 		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
 		if (__atomic_compare_exchange_n(&shared->busy, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
-		if (!until_ns)
-			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + most_ns;
-		if (!rtscope__rest(until_ns))
+		if (!rtscope__rest(&until_ns, most_ns))
 			return 0;
 	}
 }

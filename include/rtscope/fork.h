@@ -47,9 +47,7 @@ static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
 			break;
 		/* ORDER: relaxed; nothing was done. */
 		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
-		if (!until_ns)
-			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + 2000000;
-		is_over = !rtscope__rest(until_ns);
+		is_over = !rtscope__rest(&until_ns, 2000000);
 	}
 	/* ORDER: seq_cst; after `workers`, which rtscope__before_fork() reads after this. */
 	__atomic_fetch_add(&rtscope__forking.works, 1, __ATOMIC_SEQ_CST);
@@ -120,9 +118,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
 	while (__atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST)) {
-		if (!until_ns)
-			until_ns = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC) + 20000000;
-		if (!rtscope__rest(until_ns))
+		if (!rtscope__rest(&until_ns, 20000000))
 			break;
 		/* ORDER: as above. */
 		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
