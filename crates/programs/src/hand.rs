@@ -23,6 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -36,6 +37,8 @@ use waits::{WAITED_MAX, Waits};
 const ANSWER: Duration = WAITED_MAX;
 /// The starter has closed its descriptors in this time.
 const STARTED: u16 = 10_000;
+/// The starter has ended in this time, when nobody asks any more.
+const ENDED: u16 = 1000;
 const NAME_BYTES: usize = 120;
 /// Where an entry that getdents64(2) writes has its length.
 const LENGTH: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
@@ -256,10 +259,36 @@ fn not_waiting(flags: OFlag) -> OFlag {
     if flags.contains(OFlag::O_PATH) { flags } else { flags | OFlag::O_NONBLOCK }
 }
 
+/// The process that starts hands.
+#[derive(Debug)]
+struct Starter {
+    /// `None` only when this is dropped.
+    socket: Option<OwnedFd>,
+    process: Option<OwnedFd>,
+}
+
+impl Starter {
+    fn socket(&self) -> io::Result<&OwnedFd> {
+        self.socket.as_ref().ok_or_else(held)
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        // It ends when nobody asks any more, and is nobody's zombie then. It waits for no user; its hands are not waited for.
+        self.socket = None;
+        if let Some(process) = &self.process {
+            let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], ENDED);
+            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
+            let _ = waitid(Id::PIDFd(process.as_fd()), flags);
+        }
+    }
+}
+
 /// The directories that have hands.
 #[derive(Debug)]
 pub(crate) struct Hands {
-    starter: OwnedFd,
+    starter: Starter,
     /// By device and inode number.
     known: Vec<(Owner, (u64, u64), Arc<Hand>)>,
     /// Also of those who have none any more.
@@ -268,12 +297,13 @@ pub(crate) struct Hands {
 
 impl Hands {
     pub(crate) fn new() -> io::Result<Hands> {
-        let (starter, theirs) = pair()?;
-        worker::fork_starter(theirs.as_raw_fd())?;
+        let (socket, theirs) = pair()?;
+        let process = worker::fork_starter(theirs.as_raw_fd())?;
         drop(theirs);
+        let starter = Starter { socket: Some(socket), process };
         // Until it has closed what it got from this process, among it locks that end with this process. It waits for nobody.
-        let _ = poll(&mut [PollFd::new(starter.as_fd(), PollFlags::POLLIN)], STARTED);
-        receive::<Answer>(starter.as_raw_fd(), libc::MSG_DONTWAIT)?;
+        let _ = poll(&mut [PollFd::new(starter.socket()?.as_fd(), PollFlags::POLLIN)], STARTED);
+        receive::<Answer>(starter.socket()?.as_raw_fd(), libc::MSG_DONTWAIT)?;
         Ok(Hands { starter, known: Vec::new(), waits: BTreeMap::new() })
     }
 
@@ -301,7 +331,7 @@ impl Hands {
         let mut request = Request::new(Work::Answer, "", std::process::id());
         (request.uid, request.gid) = (at.uid, at.gid);
         request.is_as_owner = u32::from(at.is_as_owner);
-        send(self.starter.as_raw_fd(), &request, &[theirs.as_raw_fd(), at.dir.as_raw_fd()])
+        send(self.starter.socket()?.as_raw_fd(), &request, &[theirs.as_raw_fd(), at.dir.as_raw_fd()])
             .map_err(|_| held())?;
         let hand = Arc::new(Hand { socket: ours, uid: at.uid, waits, state: Mutex::new(State::default()) });
         self.known.push((owner, id, Arc::clone(&hand)));

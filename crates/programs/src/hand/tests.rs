@@ -83,3 +83,19 @@ fn a_hand_that_got_no_processor_is_not_charged_to_its_user() {
     drop(state);
     assert!(!hand.waits.are_used_up(Instant::now()) && hand.names(100).is_ok());
 }
+
+#[test]
+fn nothing_is_left_of_a_recorder_that_is_dropped() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = directory(base.path(), "first");
+    for _ in 0..3 {
+        let mut hands = Hands::new().unwrap();
+        assert!(hands.hand((7, 0), At::of(&directory)).unwrap().names(10).is_ok());
+        let process = hands.starter.process.as_ref().expect("this kernel has descriptors of processes");
+        let known = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).unwrap();
+        let pid = known.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap().trim().to_owned();
+        assert_eq!(std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "rtscope-hand\n");
+        drop(hands);
+        assert!(!std::path::Path::new("/proc").join(&pid).exists(), "{pid}");
+    }
+}

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
 use rtscope_abi::program as abi;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// The descriptor on which the starter, or a hand, is asked.
 const SOCKET: RawFd = 3;
@@ -22,14 +22,28 @@ const DIRECTORY: RawFd = 4;
 /// As many CPUs as Linux can have (CONFIG_NR_CPUS).
 const CPUS_WORDS: usize = 8192 / usize::BITS as usize;
 
-/// Forks the starter. Nobody waits for it: a signal of its end is sent to nobody while this process lives.
-pub(super) fn fork_starter(socket: RawFd) -> io::Result<()> {
+/// Forks the starter, and returns a descriptor of it (`None`: Linux before 5.2). Nobody hears of its end but who has that: a signal of it is sent to nobody while
+/// this process lives.
+pub(super) fn fork_starter(socket: RawFd) -> io::Result<Option<OwnedFd>> {
+    let mut descriptor: RawFd = -1;
     // As fork(2), but without a signal at its end: whoever waits for children of the recorder hears nothing of this one.
-    // SAFETY: the child shares nothing with this process, and makes system calls only until it ends.
-    match unsafe { libc::syscall(libc::SYS_clone, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize) } {
+    // SAFETY: the child shares nothing with this process, and makes system calls only until it ends. The kernel writes the number of a descriptor into what is
+    // given for it: on all architectures the third argument.
+    let made = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::CLONE_PIDFD as usize,
+            0_usize,
+            &raw mut descriptor,
+            0_usize,
+            0_usize,
+        )
+    };
+    match made {
         0 => start(socket),
         -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
+        // SAFETY: the kernel has just made it, for this function alone.
+        _ => Ok((descriptor >= 0).then(|| unsafe { OwnedFd::from_raw_fd(descriptor) })),
     }
 }
 
