@@ -385,7 +385,7 @@ static inline void rtscope__close_channel(struct rtscope__shared *shared, struct
 {
 	struct rtscope__channel *channel = thread->channel;
 
-	if (!channel || !rtscope__take(shared, 100000000))
+	if (!channel || !rtscope__take(shared, 1000))
 		return;
 	RTSCOPE__STORE(thread->channel, (struct rtscope__channel *)NULL);
 	rtscope__drop_channel(shared, channel);

@@ -81,7 +81,7 @@ static inline char *rtscope__put_name(const struct rtscope__shared *shared, char
 
 /* ---- waiting for others -------------------------------------------------------------------------------------------------- */
 
-/* Somebody has slept for much longer than rtscope__rest() asks for. */
+/* This process has a timer slack that makes short sleeps long ones. */
 RTSCOPE__HIDDEN uint32_t rtscope__sleeps_long = 0;
 
 /* By the kernel itself: not by what the program may have lost the right to read meanwhile (PR_SET_TSC). 0: it does not tell. */
@@ -95,46 +95,43 @@ static inline uint64_t rtscope__asked_time(void)
 }
 
 /*
- * Lets others run for a moment; false: it has lasted for `most_ns`. `until_ns` is 0 at first. It sleeps, so that one of a lower priority runs as well. But the
- * kernel adds the thread's timer slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after one that was long it only yields.
+ * Lets others run for 100 us, or longer where there are many. It sleeps, so that one of a lower priority runs as well. But the kernel adds the thread's timer
+ * slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after a long sleep because of that the process yields instead.
  */
-static RTSCOPE__NOT_INLINE int rtscope__rest(uint64_t *until_ns, uint64_t most_ns)
+static RTSCOPE__NOT_INLINE void rtscope__rest(void)
 {
 	struct timespec pause = { 0, 100000 };
 	uint64_t begun = rtscope__asked_time();
 
-	if (!*until_ns)
-		*until_ns = begun + most_ns;
-	if (!begun || begun >= *until_ns)
-		return 0;
 	if (RTSCOPE__LOAD(rtscope__sleeps_long)) {
-		rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
-		return 1;
+		do {
+			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+		} while (begun && rtscope__asked_time() - begun < 100000);
+		return;
 	}
 	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-	if (rtscope__asked_time() - begun > 3000000)
+	if (rtscope__asked_time() - begun > 3000000 &&
+	    rtscope__call(__NR_prctl, RTSCOPE__PR_GET_TIMERSLACK, 0, 0, 0, 0, 0) > 1000000)
 		RTSCOPE__STORE(rtscope__sleeps_long, 1);
-	return 1;
 }
 
 /* ---- who changes what all threads share ------------------------------------------------------------------------------- */
 
 /*
  * Only for a moment, and with the signals of this thread blocked: so neither a handler nor a fork in it comes in between, and whoever
- * waits does not wait for itself. An event waits for `most_ns` at most; a constructor has no other way, and asks again.
+ * waits does not wait for itself. An event waits at most `tries` times 100 us (rtscope__rest); a constructor has no other way.
  */
-static inline int rtscope__take(struct rtscope__shared *shared, uint64_t most_ns)
+static inline int rtscope__take(struct rtscope__shared *shared, int tries)
 {
-	uint64_t until_ns = 0;
-
 	for (;;) {
 		uint32_t free = 0;
 
 		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
 		if (__atomic_compare_exchange_n(&shared->busy, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
-		if (!rtscope__rest(&until_ns, most_ns))
+		if (!tries--)
 			return 0;
+		rtscope__rest();
 	}
 }
 

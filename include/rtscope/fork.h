@@ -36,18 +36,18 @@ struct rtscope__name {
 /* Signals are blocked until its end: a handler that forks would wait for itself. */
 static inline uint64_t rtscope__begin_work(struct rtscope__shared *shared)
 {
-	uint64_t until_ns = 0, signals = rtscope__block_signals();
+	uint64_t signals = rtscope__block_signals();
 
-	for (int is_over = 0;;) {
+	for (int tries = 0;; tries++) {
 		/* ORDER: seq_cst; pairs with that of `forks` in rtscope__before_fork(): one of them sees the other. */
 		__atomic_fetch_add(&shared->workers, 1, __ATOMIC_SEQ_CST);
 		/* ORDER: as above. */
-		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || is_over ||
+		if (!__atomic_load_n(&shared->forks, __ATOMIC_SEQ_CST) || tries == 20 ||
 		    RTSCOPE__LOAD(shared->forker) == rtscope__thread_pointer())
 			break;
 		/* ORDER: relaxed; nothing was done. */
 		__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
-		is_over = !rtscope__rest(&until_ns, 2000000);
+		rtscope__rest();
 	}
 	/* ORDER: seq_cst; after `workers`, which rtscope__before_fork() reads after this. */
 	__atomic_fetch_add(&rtscope__forking.works, 1, __ATOMIC_SEQ_CST);
@@ -104,7 +104,7 @@ static inline int rtscope__is_forked_since(const struct rtscope__shared *shared,
 RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
-	uint64_t works, until_ns = 0;
+	uint64_t works;
 	uint32_t forks;
 
 	if (!shared->alive || !*shared->alive)
@@ -117,9 +117,8 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
 	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
-	while (__atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST)) {
-		if (!rtscope__rest(&until_ns, 20000000))
-			break;
+	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++) {
+		rtscope__rest();
 		/* ORDER: as above. */
 		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	}

@@ -169,7 +169,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 /* In a constructor or destructor: waits for whoever has it. That may be nobody, in the child of a raw clone. */
 static inline void rtscope__take_surely(struct rtscope__shared *shared)
 {
-	while (!rtscope__take(shared, 100000000)) {
+	while (!rtscope__take(shared, 1000)) {
 		if (RTSCOPE__LOAD(*shared->alive))
 			continue;
 		RTSCOPE__STORE(shared->busy, 1);

@@ -186,7 +186,7 @@ static inline int rtscope__take_over(struct rtscope__shared *shared, struct rtsc
 		/* Without a ring it is a page that a thread has kept; its place may be another's. */
 		if (ring && place->thread == thread && rtscope__claim(place, ring))
 			rtscope__leave(shared, place, ring, bytes);
-		if (thread->channel && rtscope__take(shared, 2000000)) {
+		if (thread->channel && rtscope__take(shared, 20)) {
 			rtscope__drop_channel(shared, thread->channel);
 			rtscope__give(shared);
 		}

@@ -174,7 +174,7 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 	uint64_t session = RTSCOPE__LOAD(provider->session), beat = RTSCOPE__LOAD(provider->beat), now;
 
 	if (!session || !rtscope__session_lives(shared, session)) {
-		if (session && rtscope__take(shared, 2000000)) {
+		if (session && rtscope__take(shared, 20)) {
 			uint64_t over = session;
 
 			/* ORDER: relaxed; so that a new collector's stays. It writes its words after its session. */

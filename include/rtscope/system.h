@@ -102,6 +102,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__PR_GET_NAME 16
 #define RTSCOPE__PR_GET_SECCOMP 21
 #define RTSCOPE__PR_GET_TSC 25
+#define RTSCOPE__PR_GET_TIMERSLACK 30
 #define RTSCOPE__PR_TSC_SIGSEGV 2
 #define RTSCOPE__PR_GET_NO_NEW_PRIVS 39
 

@@ -42,7 +42,7 @@ static inline int rtscope__needs_of_all(struct rtscope__shared *shared)
 {
 	int needs = 0;
 
-	if (!rtscope__take(shared, 2000000))
+	if (!rtscope__take(shared, 20))
 		return RTSCOPE__NEEDS_RING;
 	for (struct rtscope__object *object = shared->objects; object; object = object->next) {
 		uint32_t events = rtscope__events(object);
@@ -69,7 +69,7 @@ static RTSCOPE__NOT_INLINE int rtscope__look(struct rtscope__shared *shared, int
 	int is_enabled;
 
 	answer->cause = RTU_LOST_IN_SETUP;
-	if (!rtscope__take(shared, 2000000))
+	if (!rtscope__take(shared, 20))
 		return 0;
 	if (rtscope__waits_for_place(shared) && !rtscope__make_directory(shared)) {
 		rtscope__map_look(shared);
@@ -212,7 +212,7 @@ static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__new_channel(struct r
 	if (thread->channel && !RTSCOPE__LOAD(thread->channel->depth))
 		rtscope__close_channel(shared, thread);
 	/* Many threads may begin at the same time, and one of them maps the device. */
-	if (!thread->channel && rtscope__take(shared, 100000000)) {
+	if (!thread->channel && rtscope__take(shared, 1000)) {
 		answer->error = rtscope__open_channel(shared, thread);
 		rtscope__give(shared);
 	}
