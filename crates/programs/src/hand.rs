@@ -303,7 +303,8 @@ impl Hands {
         let starter = Starter { socket: Some(socket), process };
         // Until it has closed what it got from this process, among it locks that end with this process. It waits for nobody.
         let _ = poll(&mut [PollFd::new(starter.socket()?.as_fd(), PollFlags::POLLIN)], STARTED);
-        receive::<Answer>(starter.socket()?.as_raw_fd(), libc::MSG_DONTWAIT)?;
+        // Without it every directory would count as held.
+        receive::<Answer>(starter.socket()?.as_raw_fd(), libc::MSG_DONTWAIT)?.ok_or(Errno::EPIPE)?;
         Ok(Hands { starter, known: Vec::new(), waits: BTreeMap::new() })
     }
 
