@@ -480,6 +480,29 @@ fn root_a_program_whose_place_another_user_had_is_recorded_once_root_has_taken_i
     assert_eq!(recorded.account["refused"][0]["cause"], "place_taken");
 }
 
+/// To make it could wait for as long as another user likes, who holds `/dev/shm`.
+// NEEDS: host
+#[test]
+fn root_no_event_makes_the_place_that_another_user_had() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let (line, said) = (fixture.path("line"), fixture.path("said"));
+    let (unusual, line, said) = (unusual.display(), line.display(), said.display());
+    let script = format!(
+        "mount -t tmpfs none /dev/shm && chmod 1777 /dev/shm && \
+         setpriv --reuid 12345 --regid 12345 --clear-groups mkdir /dev/shm/rtscope-0 && mkfifo {line}; \
+         {unusual} late 5000 <{line} >{said} & exec 3>{line}; while ! grep -q ready {said}; do sleep 0.01; done; \
+         rmdir /dev/shm/rtscope-0; echo >&3; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}; ls /dev/shm"
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("emitted 10000"), "{output:?}");
+    assert!(!text.contains("rtscope-"), "{text}");
+}
+
 // NEEDS: host
 #[test]
 fn root_a_program_with_its_own_room_runs_on() {
