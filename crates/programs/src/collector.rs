@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 use user::User;
 pub(crate) use wanted::EventIds;
 
+pub use crate::look::RecordedElsewhere;
 pub use crate::provider::ProcessCounters;
 pub use crate::walk::{Chunk, Records};
 
@@ -136,7 +137,7 @@ pub struct Programs {
     rings: u32,
     refusals: Refusals,
     /// Users whose programs another process records, or has recorded for a while, and that process.
-    pub busy: Vec<(u32, u32)>,
+    pub busy: Vec<RecordedElsewhere>,
     /// Directories that cannot be used, and why.
     pub refused: Vec<String>,
 }
@@ -314,7 +315,7 @@ impl Programs {
                     sink.process_over(user.directory.uid, process.pid, process.birth_ns);
                 }
             }
-            Found::Busy(uid, pid) => self.busy.push((uid, pid)),
+            Found::Busy(programs) => self.busy.push(programs),
             Found::Unusable(why) => self.refused.push(why),
             Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
             Found::CensusLate(took) => {

@@ -90,8 +90,7 @@ pub(crate) enum Found {
     Behind(PlaceId, BTreeSet<ProcessId>),
     /// It has ended, and no name of it is left.
     Vanished(PlaceId, ProcessId),
-    /// Another process, the second one, records the programs of a user.
-    Busy(u32, u32),
+    Busy(RecordedElsewhere),
     /// A directory cannot be used, and why.
     Unusable(String),
     Refusal(u32, Cause, String),
@@ -99,6 +98,17 @@ pub(crate) enum Found {
     CensusLate(Duration),
     /// The answer to [`Request::Look`] of this number.
     Looked(u64),
+}
+
+/// Programs that another process records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedElsewhere {
+    /// Whose they are: the user on whose account they are, where they are in a container.
+    pub user: u32,
+    /// The process, as it calls itself: whoever made the directory can have written any number.
+    pub pid: u32,
+    /// The container's directory.
+    pub container: Option<String>,
 }
 
 /// What the thread is asked to do.

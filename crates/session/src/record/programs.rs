@@ -15,7 +15,7 @@ use rtscope_flight::monotonic_now;
 use rtscope_hardware::inventory::Machine;
 use rtscope_programs::channels::{ChannelDevice, Channels, Destination};
 use rtscope_programs::clock_watch::ClockWatch;
-use rtscope_programs::collector::Programs;
+use rtscope_programs::collector::{Programs, RecordedElsewhere};
 use rtscope_programs::directory::SHARED_MEMORY;
 use rtscope_programs::patterns::RequestedEvents;
 use rtscope_programs::session::Settings;
@@ -205,10 +205,12 @@ fn ptwrite_note(channels: &Channels, place: &Path) -> String {
 
 /// Whose programs are not recorded, and why.
 fn unrecorded(programs: &Programs) -> Vec<String> {
-    let busy = programs
-        .busy
-        .iter()
-        .map(|(uid, pid)| format!("programs of user {uid} are recorded by process {pid}, not by this one"));
+    let busy = programs.busy.iter().map(|RecordedElsewhere { user, pid, container }| match container {
+        None => format!("programs of user {user} are recorded by process {pid}, not by this one"),
+        Some(shown) => {
+            format!("programs in a container of user {user} ({shown}) are recorded by its process {pid}, not by this one")
+        }
+    });
     programs.refused.iter().cloned().chain(busy).take(UNRECORDED_MAX).collect()
 }
 

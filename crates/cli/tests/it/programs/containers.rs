@@ -267,7 +267,8 @@ fn root_a_container_that_records_itself_first_is_told_at_the_end() {
     container.end();
     assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{}", recorded.account);
     let remarks = recorded.account["remarks"].to_string();
-    assert!(remarks.contains("programs of user 0 are recorded by process"), "{remarks}");
+    assert!(remarks.contains("programs in a container of user 0 (/proc/"), "{remarks}");
+    assert!(!remarks.contains("programs of user 0 "), "{remarks}");
 }
 
 // NEEDS: host

@@ -12,9 +12,9 @@ use crate::budget::{
 };
 use crate::directory::UserDirectory;
 use crate::hand::At;
-use crate::look::Found;
 use crate::look::place::Place;
 use crate::look::share::Share;
+use crate::look::{Found, RecordedElsewhere};
 use crate::session::{ServedDirectory, SharedSession};
 use nix::errno::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -291,12 +291,7 @@ impl Looker {
 
     fn tell_failure(&mut self, base: u64, (uid, account): (u32, u32), error: Error) {
         match error {
-            Error::Busy(pid) => {
-                // Once, or a user could make any number of them: the number is what he wrote.
-                if self.told.insert(format!("busy {uid}")) {
-                    self.out.tell(Found::Busy(uid, pid));
-                }
-            }
+            Error::Busy(pid) => self.tell_busy(base, (uid, account), pid),
             Error::Held(path) => self.tell_held(account, path),
             Error::Io { source, path, .. } if source.kind() == ErrorKind::TimedOut => {
                 self.tell_held(account, path);
@@ -311,6 +306,21 @@ impl Looker {
                     self.out.tell(Found::Unusable(text));
                 }
             }
+        }
+    }
+
+    /// Once, or a user could make any number of them: the number is what he wrote. Whose directories there are in a container of his is up to him, too.
+    fn tell_busy(&mut self, base: u64, (uid, account): (u32, u32), pid: u32) {
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let told = match container {
+            None => format!("busy {uid}"),
+            Some(_) if account == 0 => format!("busy in {base}"),
+            Some(_) => format!("busy in containers of {account}"),
+        };
+        if self.told.insert(told) {
+            let container = container.map(|container| container.shown.display().to_string());
+            let user = if container.is_some() { account } else { uid };
+            self.out.tell(Found::Busy(RecordedElsewhere { user, pid, container }));
         }
     }
 
