@@ -33,8 +33,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use waits::{WAITED_MAX, Waits};
 
-/// An answer is awaited for this time, once.
+/// An answer is awaited for this time, once; of a hand that has not come to it because it gets no processor, for a longer one.
 const ANSWER: Duration = WAITED_MAX;
+const ANSWER_LATE: Duration = Duration::from_secs(1);
+/// Between two looks at what such a hand is at.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The starter has closed its descriptors in this time.
 const STARTED: u16 = 10_000;
 /// The starter has ended in this time, when nobody asks any more.
@@ -71,6 +74,8 @@ enum Work {
     Shared,
     /// To remove a name, if it still is the file that comes with it.
     RemoveSame,
+    /// To find a directory of this name, whatever is mounted there.
+    Enter,
 }
 
 /// What is sent to a hand, and to the starter, for which only the user counts.
@@ -93,7 +98,9 @@ struct Request {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Answer {
+    /// 0: it has begun.
     number: u32,
+    /// Of a hand that has begun: its process number.
     errno: i32,
     /// How long the hand has waited for somebody in its work, ever.
     blocked_ns: u64,
@@ -289,8 +296,13 @@ impl Drop for Starter {
 #[derive(Debug)]
 pub(crate) struct Hands {
     starter: Starter,
+    known: Mutex<KnownHands>,
+}
+
+#[derive(Debug, Default)]
+struct KnownHands {
     /// By device and inode number.
-    known: Vec<(Owner, (u64, u64), Arc<Hand>)>,
+    hands: Vec<(Owner, (u64, u64), Arc<Hand>)>,
     /// Also of those who have none any more.
     waits: BTreeMap<Owner, Arc<Waits>>,
 }
@@ -305,27 +317,34 @@ impl Hands {
         let _ = poll(&mut [PollFd::new(starter.socket()?.as_fd(), PollFlags::POLLIN)], STARTED);
         // Without it every directory would count as held.
         receive::<Answer>(starter.socket()?.as_raw_fd(), libc::MSG_DONTWAIT)?.ok_or(Errno::EPIPE)?;
-        Ok(Hands { starter, known: Vec::new(), waits: BTreeMap::new() })
+        Ok(Hands { starter, known: Mutex::default() })
     }
 
     /// The hand for a directory.
     ///
     /// # Errors
     /// ETIMEDOUT: another one of the same user's is behind, or has been waited for too long. Or the system refuses.
-    pub(crate) fn hand(&mut self, owner: Owner, at: At<'_>) -> io::Result<Arc<Hand>> {
+    pub(crate) fn hand(&self, owner: Owner, at: At<'_>) -> io::Result<Arc<Hand>> {
+        // Nobody waits while he has it: not for a hand either, of which another thread awaits an answer.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let KnownHands { hands, waits } = &mut *known;
         // One that is behind stays known, or its user could have any number of them.
-        self.known.retain(|(.., hand)| !hand.is_over() && (Arc::strong_count(hand) > 1 || hand.is_behind()));
+        hands.retain(|(.., hand)| {
+            let seems = hand.seems();
+            seems != Seems::Over && (Arc::strong_count(hand) > 1 || seems == Seems::Behind)
+        });
         let status = fstat(at.dir)?;
         let id = (status.st_dev, status.st_ino);
-        if let Some((.., hand)) = self.known.iter().find(|(_, known, _)| *known == id) {
+        if let Some((.., hand)) = hands.iter().find(|(_, known, _)| *known == id) {
             return Ok(Arc::clone(hand));
         }
         let now = Instant::now();
-        self.waits.retain(|_, waits| Arc::strong_count(waits) > 1 || !waits.are_over(now));
-        let waits = Arc::clone(self.waits.entry(owner).or_default());
-        let is_behind = |(whose, _, hand): &(Owner, _, Arc<Hand>)| *whose == owner && hand.is_behind();
+        waits.retain(|_, waits| Arc::strong_count(waits) > 1 || !waits.are_over(now));
+        let waits = Arc::clone(waits.entry(owner).or_default());
+        let is_behind =
+            |(whose, _, hand): &(Owner, _, Arc<Hand>)| *whose == owner && hand.seems() == Seems::Behind;
         // In this order: an answer that has come meanwhile gives back what was charged.
-        if self.known.iter().any(is_behind) || waits.are_used_up(now) {
+        if hands.iter().any(is_behind) || waits.are_used_up(now) {
             return Err(held());
         }
         let (ours, theirs) = pair()?;
@@ -335,9 +354,18 @@ impl Hands {
         send(self.starter.socket()?.as_raw_fd(), &request, &[theirs.as_raw_fd(), at.dir.as_raw_fd()])
             .map_err(|_| held())?;
         let hand = Arc::new(Hand { socket: ours, uid: at.uid, waits, state: Mutex::new(State::default()) });
-        self.known.push((owner, id, Arc::clone(&hand)));
+        hands.push((owner, id, Arc::clone(&hand)));
         Ok(hand)
     }
+}
+
+/// What a hand is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seems {
+    Free,
+    /// An answer is overdue, or awaited.
+    Behind,
+    Over,
 }
 
 /// One directory's.
@@ -358,6 +386,8 @@ struct State {
     is_behind: bool,
     /// It has ended.
     is_over: bool,
+    /// Its process, once it has begun.
+    process: Option<i32>,
     /// What has been charged for an answer that has not come.
     charged: Duration,
     /// What it had waited in its work when it last answered.
@@ -369,13 +399,14 @@ impl Hand {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an answer is overdue. One that has come meanwhile is dropped, with its descriptor.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.catch_up(&mut self.state())
-    }
-
-    fn is_over(&self) -> bool {
-        self.state().is_over
+    /// What it is at, without waiting for another thread. An overdue answer that has come meanwhile is dropped, with its descriptor.
+    fn seems(&self) -> Seems {
+        let Ok(mut state) = self.state.try_lock() else { return Seems::Behind };
+        match (self.catch_up(&mut state), state.is_over) {
+            (_, true) => Seems::Over,
+            (true, false) => Seems::Behind,
+            (false, false) => Seems::Free,
+        }
     }
 
     fn catch_up(&self, state: &mut State) -> bool {
@@ -388,7 +419,8 @@ impl Hand {
     /// Waits for the answer to the last request.
     fn answer(&self, state: &mut State, time: Duration) -> io::Result<Option<OwnedFd>> {
         let begun = Instant::now();
-        let until = begun + time;
+        let mut until = begun + time;
+        let latest = if time == ANSWER { begun + ANSWER_LATE } else { until };
         loop {
             match receive::<Answer>(self.socket.as_raw_fd(), libc::MSG_DONTWAIT) {
                 Ok(Some((answer, [with, _]))) if answer.number == state.asked => {
@@ -400,9 +432,13 @@ impl Hand {
                         Err(io::Error::from_raw_os_error(answer.errno))
                     };
                 }
+                Ok(Some((answer, _))) if answer.number == 0 => state.process = Some(answer.errno),
                 Ok(Some(_)) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                     let now = Instant::now();
+                    if now >= until && now < latest && waits_for_a_processor(state.process) {
+                        until = (now + LOOK_AGAIN).min(latest);
+                    }
                     let left = until.saturating_duration_since(now);
                     if left.is_zero() {
                         state.is_behind = true;
@@ -486,6 +522,11 @@ impl Hand {
         self.file(Request::new(Work::Open, name, u32::from_ne_bytes(flags.bits().to_ne_bytes())), &[])
     }
 
+    /// A directory, of which nothing is asked, whatever is mounted there. Links are not followed.
+    pub(crate) fn enter(&self, name: &str) -> io::Result<OwnedFd> {
+        self.call(Request::new(Work::Enter, name, 0), &[], ANSWER)?.ok_or_else(held)
+    }
+
     pub(crate) fn collector(&self, name: &str) -> io::Result<File> {
         self.file(Request::new(Work::Collector, name, 0), &[])
     }
@@ -543,6 +584,14 @@ impl Hand {
         memory.read_exact_at(&mut bytes, 0)?;
         Ok(names_in(&bytes))
     }
+}
+
+/// Whether a process could run. `None`: it is being started, which no user can hold up.
+fn waits_for_a_processor(process: Option<i32>) -> bool {
+    let Some(pid) = process else { return true };
+    // "1234 (name) R 1 …" (proc_pid_stat(5)).
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))
 }
 
 fn memory() -> Result<File, Errno> {

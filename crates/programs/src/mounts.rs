@@ -9,14 +9,16 @@
 //!
 //! An overlay may have a FUSE below it, which lists do not tell: so one is only
 //! crossed in a mount namespace that root or this user made (docker's, podman's of root; not that of another user's podman). Servers of root's that are dead
-//! remain; so the walk is made by a thread that nobody waits for (`look/walker`).
+//! remain; so the walk is made by a thread that nobody waits for (`look/walker`). The user of a container can also hold the lock of a directory on the way, without
+//! which the kernel does not say that a name is not there: where it needs that, a process of its own looks the name up (`hand`).
 
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstat};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -194,18 +196,40 @@ pub(crate) struct Shm {
     pub(crate) is_its_users: bool,
 }
 
-/// Opens the `/dev/shm` that a process sees, if it is a tmpfs. A server of root's that is dead can make this wait for ever: see above. `Ok(None)`: the process is gone, or
-/// has no such directory. `Err`: what is in the way.
-pub(crate) fn open_shm(pid: u32) -> Result<Option<Shm>, String> {
-    let Some(mut place) = open_root(pid) else { return Ok(None) };
-    // No links: they could lead to what was not judged.
+/// Finds a directory in another one, whatever is mounted there. No links: they could lead to what was not judged.
+pub(crate) fn enter(dir: &impl AsFd, name: &str) -> nix::Result<OwnedFd> {
     let inside = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    openat2(dir, name, OpenHow::new().flags(PATH).resolve(inside))
+}
+
+/// As [`open_cached`].
+fn enter_cached(dir: &impl AsFd, name: &str) -> nix::Result<OwnedFd> {
+    let inside = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    openat2(dir, name, OpenHow::new().flags(PATH).resolve(inside | CACHED))
+}
+
+/// Opens the `/dev/shm` that a process sees, if it is a tmpfs. A server of root's that is dead can make this wait for ever: see above. `ask`: finds a directory that the
+/// kernel does not find without the lock of the one it is in, which its user may hold. `Ok(None)`: the process is gone, or has no such directory. `Err`: what is in the
+/// way.
+pub(crate) fn open_shm(
+    pid: u32,
+    ask: impl Fn(BorrowedFd<'_>, &str) -> io::Result<OwnedFd>,
+) -> Result<Option<Shm>, String> {
+    let Some(mut place) = open_root(pid) else { return Ok(None) };
     for name in ["dev", "shm"] {
         judged(pid, place.as_fd(), |mount, is_trusted| mount.may_be_walked(is_trusted))?;
-        let Ok(next) = openat2(&place, name, OpenHow::new().flags(PATH).resolve(inside)) else {
-            return Ok(None);
+        let next = match enter_cached(&place, name) {
+            // It is not there, or the kernel is older than 5.12.
+            Err(Errno::EAGAIN | Errno::EINVAL) => ask(place.as_fd(), name),
+            found => found.map_err(io::Error::from),
         };
-        place = next;
+        place = match next {
+            Ok(next) => next,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                return Err(format!("a user holds the directory in which its {name} is looked for"));
+            }
+            Err(_) => return Ok(None),
+        };
     }
     judged(pid, place.as_fd(), |mount, is_trusted| match mount.kind {
         "tmpfs" | "devtmpfs" => Ok(()),
@@ -256,11 +280,12 @@ pub(crate) fn open_below(dir: &impl AsFd, name: &str, flags: OFlag, mode: Mode) 
     openat2(dir, name, OpenHow::new().flags(flags).mode(mode).resolve(here))
 }
 
+/// RESOLVE_CACHED in linux/openat2.h.
+const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
+
 /// The same of what is there, if the kernel need not wait for the directory's lock to know that: `Err(EAGAIN)`. What is in a tmpfs is always known.
 /// `Err(EINVAL)`: Linux before 5.12.
 pub(crate) fn open_cached(dir: &impl AsFd, name: &str, flags: OFlag) -> nix::Result<OwnedFd> {
-    /// RESOLVE_CACHED in linux/openat2.h.
-    const CACHED: ResolveFlag = ResolveFlag::from_bits_retain(0x20);
     let here = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS;
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     openat2(dir, name, OpenHow::new().flags(flags).resolve(here | CACHED))
@@ -291,6 +316,10 @@ pub(crate) fn descriptor_path(dir: &impl AsFd) -> PathBuf {
 mod tests {
     use super::*;
     use std::fs;
+
+    fn ask_itself(dir: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+        Ok(enter(&dir, name)?)
+    }
 
     fn mount(text: &str) -> Mount<'_> {
         Mount::parse(text).unwrap().1
@@ -393,7 +422,7 @@ mod tests {
         while fs::read_to_string(&name).unwrap_or_default() != "sleep\n" {
             assert_eq!(child.try_wait().unwrap(), None, "{steps}");
         }
-        let found = open_shm(child.id()).map(|found| found.is_some_and(|shm| shm.is_its_users));
+        let found = open_shm(child.id(), ask_itself).map(|found| found.is_some_and(|shm| shm.is_its_users));
         child.kill().unwrap();
         child.wait().unwrap();
         found
@@ -417,7 +446,7 @@ mod tests {
             assert_eq!(shm_after(&steps), Ok(is_his), "{user}");
         }
         // In no mount namespace of another user's: what root has mounted is root's affair.
-        assert!(open_shm(std::process::id()).unwrap().unwrap().is_its_users);
+        assert!(open_shm(std::process::id(), |_, _| panic!("it is known")).unwrap().unwrap().is_its_users);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 /*
  * A user who holds the lock of a directory of his: he reads it into a page of a file in a FUSE file system, whose server, this program, never gives that page.
  * Arguments: the FUSE device, the directory, and a time in seconds, after which the server ends and the kernel lets go. It says "held" when it is so. Run
- * as root of a user and mount namespace of one's own.
+ * as root of a user and mount namespace of one's own. With a fourth argument somebody waits for the lock to make a directory of this name: then nobody else
+ * gets it for reading either.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -49,7 +50,28 @@ static struct fuse_attr attributes(uint64_t node)
 	return attr;
 }
 
-static void serve(int device)
+/* Another process waits for the lock, until it is let go; it has begun to. */
+static void wait_for_lock(int device, const char *directory, const char *name)
+{
+	char path[64], state = 0;
+	pid_t waits = fork();
+	if (waits == 0) {
+		close(device);
+		if (chdir(directory) == 0)
+			mkdir(name, 0755);
+		_exit(0);
+	}
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)waits);
+	while (state != 'D') {
+		FILE *file = fopen(path, "r");
+		if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+			fail(path);
+		fclose(file);
+		usleep(1000);
+	}
+}
+
+static void serve(int device, const char *directory, const char *name)
 {
 	static char in[1 << 17];
 	for (;;) {
@@ -91,6 +113,8 @@ static void serve(int device)
 		}
 		case FUSE_READ:
 			/* Never answered. */
+			if (name)
+				wait_for_lock(device, directory, name);
 			puts("held");
 			fflush(stdout);
 			break;
@@ -105,7 +129,7 @@ int main(int count, char **words)
 	char options[100];
 	int device, file, directory;
 	void *page;
-	if (count != 4)
+	if (count != 4 && count != 5)
 		return 2;
 	alarm((unsigned)atoi(words[3]));
 	device = open(words[1], O_RDWR);
@@ -116,7 +140,7 @@ int main(int count, char **words)
 	    mount("holds", "/tmp/served", "fuse", 0, options))
 		fail("mount");
 	if (fork() != 0) {
-		serve(device);
+		serve(device, words[2], count == 5 ? words[4] : NULL);
 		return 0;
 	}
 	/* Without the device: when the server ends, so does what waits for it. */

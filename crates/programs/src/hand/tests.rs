@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 
 use super::*;
-use nix::unistd::{pipe, read, write};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::{Pid, pipe, read, write};
+use rtscope_testkit::skip;
 use std::sync::mpsc::channel;
 
 fn directory(base: &std::path::Path, name: &str) -> UserDirectory {
@@ -36,7 +38,7 @@ fn hold(hand: &Hand, time: Duration) -> (bool, Duration) {
 #[test]
 fn short_waits_for_a_user_are_charged_to_him_and_to_nobody_else() {
     let base = tempfile::tempdir().unwrap();
-    let mut hands = Hands::new().unwrap();
+    let hands = Hands::new().unwrap();
     let [first, second, third, others] =
         ["first", "second", "third", "others"].map(|name| directory(base.path(), name));
     let (holder, other) = ((7, 0), (8, 0));
@@ -68,7 +70,7 @@ fn short_waits_for_a_user_are_charged_to_him_and_to_nobody_else() {
 #[test]
 fn a_hand_that_got_no_processor_is_not_charged_to_its_user() {
     let base = tempfile::tempdir().unwrap();
-    let mut hands = Hands::new().unwrap();
+    let hands = Hands::new().unwrap();
     let hand = hands.hand((7, 0), At::of(&directory(base.path(), "first"))).unwrap();
     let mut state = hand.state();
     // As if an answer had been awaited twice as long as is allowed.
@@ -89,7 +91,7 @@ fn nothing_is_left_of_a_recorder_that_is_dropped() {
     let base = tempfile::tempdir().unwrap();
     let directory = directory(base.path(), "first");
     for _ in 0..3 {
-        let mut hands = Hands::new().unwrap();
+        let hands = Hands::new().unwrap();
         assert!(hands.hand((7, 0), At::of(&directory)).unwrap().names(10).is_ok());
         let process = hands.starter.process.as_ref().expect("this kernel has descriptors of processes");
         let known = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).unwrap();
@@ -98,4 +100,44 @@ fn nothing_is_left_of_a_recorder_that_is_dropped() {
         drop(hands);
         assert!(!std::path::Path::new("/proc").join(&pid).exists(), "{pid}");
     }
+}
+
+// NEEDS: host
+#[test]
+fn root_a_hand_that_gets_no_processor_is_no_directory_that_is_held() {
+    let cpus = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|cpu| cpus.is_set(*cpu).unwrap()).collect();
+    let (true, [here, there, ..]) = (nix::unistd::geteuid().is_root(), cpus.as_slice()) else {
+        skip!("it needs root and two CPUs");
+    };
+    let base = tempfile::tempdir().unwrap();
+    let hands = Hands::new().unwrap();
+    let hand = hands.hand((7, 0), At::of(&directory(base.path(), "first"))).unwrap();
+    assert!(hand.names(100).is_ok());
+    let process = hand.state().process.expect("it has begun");
+    let only = |cpu: usize| {
+        let mut cpus = CpuSet::new();
+        cpus.set(cpu).unwrap();
+        cpus
+    };
+    sched_setaffinity(Pid::from_raw(process), &only(*there)).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &only(*here)).unwrap();
+    let (begun, has_begun) = channel();
+    let only_there = only(*there);
+    let hog = std::thread::spawn(move || {
+        sched_setaffinity(Pid::from_raw(0), &only_there).unwrap();
+        let first = libc::sched_param { sched_priority: 1 };
+        // SAFETY: a system call that reads a structure which lives here.
+        assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) }, 0);
+        begun.send(()).unwrap();
+        let until = Instant::now() + 3 * ANSWER;
+        while Instant::now() < until {}
+    });
+    has_begun.recv().unwrap();
+    let asked = Instant::now();
+    assert!(hand.names(100).is_ok());
+    // It was not its turn for longer than a hand may wait for a user.
+    assert!(asked.elapsed() > 2 * ANSWER, "{:?}", asked.elapsed());
+    hog.join().unwrap();
+    assert!(!hand.waits.are_used_up(Instant::now()));
 }

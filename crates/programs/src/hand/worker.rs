@@ -3,7 +3,7 @@
 
 use super::{Answer, LENGTH, Request, WITH, Work, not_waiting, receive, send};
 use crate::directory::{PLACE_TRIES, pause_before_try, take_place};
-use crate::mounts::{is_still, open_below};
+use crate::mounts::{enter, is_still, open_below};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -130,6 +130,8 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
         setfsgid(Gid::from_raw(of.gid));
         setfsuid(Uid::from_raw(of.uid));
     }
+    // By its number the recorder sees whether it waits for somebody or for a processor.
+    let _ = send(SOCKET, &Answer { number: 0, errno: nix::unistd::getpid().as_raw(), blocked_ns: 0 }, &[]);
     // SAFETY: it is open until this process ends.
     let dir = unsafe { BorrowedFd::borrow_raw(DIRECTORY) };
     let (mut cpus, mut blocked_ns) = ([0; CPUS_WORDS], 0_u64);
@@ -215,6 +217,9 @@ fn work(
         let flags = OFlag::from_bits_retain(i32::from_ne_bytes(request.value.to_ne_bytes()))
             & !(OFlag::O_CREAT | OFlag::O_TRUNC);
         return open_below(&dir, name, not_waiting(flags), Mode::empty()).map(Some);
+    }
+    if is(Work::Enter) {
+        return enter(&dir, name).map(Some);
     }
     if is(Work::Collector) {
         return collector(dir, name, request.uid).map(Some);

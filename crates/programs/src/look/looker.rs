@@ -62,7 +62,7 @@ pub(super) struct Looker {
     /// Directories with users' directories, by container.
     bases: BTreeMap<u64, Base>,
     /// Of root: what is done in others' directories.
-    hands: Option<Hands>,
+    hands: Option<Arc<Hands>>,
     places: Vec<Place>,
     places_made: PlaceId,
     first_turn: usize,
@@ -121,9 +121,8 @@ impl Looker {
     ) -> Result<Looker, Error> {
         // First: before there are threads of this, and before what is found is in memory.
         let hands = nix::unistd::geteuid().is_root().then(Hands::new).transpose();
-        let hands = hands.map_err(Error::io("start a process for directories in", base))?;
+        let hands = hands.map_err(Error::io("start a process for directories in", base))?.map(Arc::new);
         let mut looker = Looker {
-            hands,
             base: base.to_owned(),
             session: None,
             sessions,
@@ -132,11 +131,12 @@ impl Looker {
             times: TimeNamespaces::default(),
             shelf: Shelf::default(),
             containers: Containers::default(),
-            walker: Walker::new(Arc::clone(&wake)),
+            walker: Walker::new(Arc::clone(&wake), hands.clone()),
             owners: HashMap::new(),
             walked: HashMap::new(),
             scanned: None,
             bases: BTreeMap::from([(0, Base::new(base.to_owned(), true))]),
+            hands,
             places: Vec::new(),
             places_made: 0,
             first_turn: 0,

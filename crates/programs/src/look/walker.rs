@@ -6,7 +6,8 @@
 
 use super::queue::Queue;
 use crate::budget::{HANGING_MAX, HANGING_OF_USER, WALK};
-use crate::mounts::{Shm, open_shm};
+use crate::hand::{At, Hands};
+use crate::mounts::{Shm, enter, open_shm};
 use nix::sys::eventfd::EventFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -33,6 +34,12 @@ impl Walk {
 /// The number of a walk, what a thread has found, and how long that took.
 type Walked = (u64, Way, Duration);
 
+/// Of hands on the way to containers: beyond those for their `/dev/shm`.
+const ON_THE_WAY: u64 = 1 << 33;
+
+/// Walks to a process's.
+type WalkTo = fn(&Walk, u32, Option<&Hands>) -> Way;
+
 /// The open directory, `None` if there is none; or what was in the way.
 pub(super) type Way = Result<Option<Shm>, String>;
 
@@ -48,19 +55,21 @@ pub(super) struct Walker {
     /// For further threads.
     sender: Sender<Walked>,
     wake: Arc<EventFd>,
-    walk: fn(u32) -> Way,
+    walk: WalkTo,
+    hands: Option<Arc<Hands>>,
 }
 
 impl Walker {
-    /// `wake` is written to when there is a result.
-    pub(super) fn new(wake: Arc<EventFd>) -> Walker {
-        Walker::with(wake, open_shm)
+    /// `wake` is written to when there is a result. `hands`: of root.
+    pub(super) fn new(wake: Arc<EventFd>, hands: Option<Arc<Hands>>) -> Walker {
+        Walker { hands, ..Walker::with(wake, walk_to) }
     }
 
-    fn with(wake: Arc<EventFd>, walk: fn(u32) -> Way) -> Walker {
+    fn with(wake: Arc<EventFd>, walk: WalkTo) -> Walker {
         let (sender, results) = channel();
         let (queue, hanging) = (Queue::default(), Vec::new());
-        Walker { thread: None, queue, current: None, hanging, begun: 0, results, sender, wake, walk }
+        let (thread, current, hands) = (None, None, None);
+        Walker { thread, queue, current, hanging, begun: 0, results, sender, wake, walk, hands }
     }
 
     /// Whether results may come soon: not of walks whose users have used up their time.
@@ -103,10 +112,11 @@ impl Walker {
     fn send(&mut self, walk: Walk) {
         if self.thread.is_none() {
             let (sender, walks) = channel();
-            let (results, wake, way) = (self.sender.clone(), Arc::clone(&self.wake), self.walk);
+            let (results, wake) = (self.sender.clone(), Arc::clone(&self.wake));
+            let (way, hands) = (self.walk, self.hands.clone());
             let thread = Builder::new().name("containers".to_string());
             // Without a thread no container is found now; the next look tries again.
-            if thread.spawn(move || work(&walks, &results, &wake, way)).is_err() {
+            if thread.spawn(move || work(&walks, (&results, &wake), way, hands.as_deref())).is_err() {
                 return;
             }
             self.thread = Some(sender);
@@ -144,11 +154,25 @@ impl Walker {
     }
 }
 
-fn work(walks: &Receiver<(u64, Walk)>, results: &Sender<Walked>, wake: &EventFd, way: fn(u32) -> Way) {
+fn walk_to(walk: &Walk, pid: u32, hands: Option<&Hands>) -> Way {
+    open_shm(pid, |dir, name| {
+        let Some(hands) = hands else { return Ok(enter(&dir, name)?) };
+        // Whoever holds one of root's may be anybody.
+        let whose = (walk.user, if walk.user == 0 { ON_THE_WAY | walk.mounts } else { ON_THE_WAY });
+        hands.hand(whose, At::of_root(dir))?.enter(name)
+    })
+}
+
+fn work(
+    walks: &Receiver<(u64, Walk)>,
+    (results, wake): (&Sender<Walked>, &EventFd),
+    way: WalkTo,
+    hands: Option<&Hands>,
+) {
     while let Ok((number, walk)) = walks.recv() {
         let (mut found, begun) = (Ok(None), Instant::now());
-        for pid in walk.pids {
-            found = way(pid);
+        for pid in &walk.pids {
+            found = way(&walk, *pid, hands);
             if !matches!(found, Ok(None)) {
                 break;
             }
@@ -167,7 +191,7 @@ mod tests {
     use nix::sys::eventfd::EfdFlags;
 
     /// Process 1 never answers.
-    fn way(pid: u32) -> Way {
+    fn way(_: &Walk, pid: u32, _: Option<&Hands>) -> Way {
         if pid == 1 {
             loop {
                 std::thread::sleep(Duration::from_secs(1));

@@ -289,12 +289,15 @@ fn held(fixture: &Fixture, directory: &Directory, holder: &Path) -> Option<Child
     holding(command.args([holder, &fuse(fixture)?, &directory.0]).arg("60"))
 }
 
-/// The same of `/dev/shm` of a container of his.
-fn held_container(fixture: &Fixture, holder: &Path) -> Option<Child> {
+/// The same of `/dev/shm` of a container of his, or of `/dev`, in which that is looked for.
+fn held_container(fixture: &Fixture, holder: &Path, place: &str) -> Option<Child> {
     let mut command = as_user(HOSTILE);
     command.args(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
-    command.args(["sh", "-c", "mount -t tmpfs -o mode=1777 none /dev/shm && exec \"$0\" \"$1\" /dev/shm 60"]);
-    holding(command.args([holder, &fuse(fixture)?]))
+    // Its numbers, by which the holder sees that somebody waits.
+    command.arg("--mount-proc");
+    let script = "mount -t tmpfs -o mode=1777 none $2 && exec \"$0\" \"$1\" $2 60 made";
+    command.args(["sh", "-c", script]);
+    holding(command.args([holder, &fuse(fixture)?]).arg(place))
 }
 
 /// A device for everybody, as udev has it.
@@ -373,20 +376,23 @@ fn root_a_user_who_holds_his_directory_holds_up_neither_others_nor_the_end() {
 
 // NEEDS: host
 #[test]
-fn root_a_user_who_holds_the_shm_of_his_container_holds_up_neither_others_nor_the_end() {
+fn root_a_user_who_holds_the_shm_of_his_container_or_the_way_to_it_holds_up_neither_others_nor_the_end() {
     if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
         return;
     }
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
     let Some(holder) = fixture.program("holds.c", &["-std=gnu11"], "holds") else { return };
-    for is_before in [true, false] {
-        let early = if is_before { held_container(&fixture, &holder) } else { None };
+    let (shm, above) =
+        (("/dev/shm", "\"held\""), ("/dev", "a user holds the directory in which its shm is looked for"));
+    for ((place, told), is_before) in [(shm, true), (shm, false), (above, true), (above, false)] {
+        let hold = || held_container(&fixture, &holder, place);
+        let early = if is_before { hold() } else { None };
         if is_before && early.is_none() {
             skip!("no FUSE file system can be mounted here");
         }
         let recorder = super::fixture::begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
-        let mut holder = early.unwrap_or_else(|| held_container(&fixture, &holder).expect("as before"));
+        let mut holder = early.unwrap_or_else(|| hold().expect("as before"));
         // It is found within that.
         std::thread::sleep(Duration::from_secs(3));
         let emitted =
@@ -410,7 +416,7 @@ fn root_a_user_who_holds_the_shm_of_his_container_holds_up_neither_others_nor_th
         assert_eq!(recorded.lost(), 0, "{}", recorded.account);
         assert!(took < Duration::from_secs(5), "{took:?}");
         let refused = recorded.account["refused"].to_string();
-        assert!(refused.contains("\"held\"") && refused.contains(&HOSTILE.to_string()), "{refused}");
+        assert!(refused.contains(told) && refused.contains(&HOSTILE.to_string()), "{refused}");
         fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
 }

@@ -140,7 +140,7 @@ impl Looker {
         let container = self.containers.all.iter().find(|container| container.number == number);
         let (false, Some(container)) = (state.is_begun, container) else { return state.is_begun };
         let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
-        if let Some(hands) = &mut self.hands {
+        if let Some(hands) = &self.hands {
             // Anybody can hold one of root's: each is for itself.
             let owner = (account, if account == 0 { OF_BASE | number } else { 0 });
             let Ok(hand) = hands.hand(owner, At::of_root(container.dir.as_fd())) else {
@@ -342,7 +342,7 @@ impl Looker {
             return Ok(());
         }
         // Nobody protects root from root.
-        if let Some(hands) = self.hands.as_mut().filter(|_| directory.uid != 0) {
+        if let Some(hands) = self.hands.as_ref().filter(|_| directory.uid != 0) {
             // Where root's containers share this machine's users, each has his own.
             let owner = (account, if account == 0 { u64::from(directory.uid) } else { 0 });
             directory.hand =
