@@ -363,7 +363,7 @@ static inline int rtscope__open_channel(struct rtscope__shared *shared, struct r
 	}
 	channel->place = place;
 	channel->thread = thread;
-	channel->tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+	channel->tid = rtscope__tid();
 	/* ORDER: relaxed; each only needs a number of its own. */
 	channel->number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
 	if (channel->first == RTSCOPE__BY_PTWRITE)

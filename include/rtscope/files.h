@@ -117,20 +117,46 @@ static RTSCOPE__NOT_INLINE void rtscope__rest(void)
 
 /* ---- who changes what all threads share ------------------------------------------------------------------------------- */
 
+static inline uint32_t rtscope__tid(void)
+{
+	return (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+}
+
+static inline int rtscope__is_gone(const struct rtscope__shared *shared, uint32_t tid)
+{
+	return rtscope__call(__NR_tgkill, shared->pid, tid, 0, 0, 0, 0) == -RTSCOPE__ESRCH;
+}
+
+/* From a thread that has ended: its work is over, too. 1: one of which nothing is known, such as one with an earlier version of this. */
+static inline int rtscope__take_over_from(struct rtscope__shared *shared, uint32_t owner)
+{
+	if (owner <= 1 || !rtscope__is_gone(shared, owner))
+		return 0;
+	/* ORDER: acquire; of several that see it one has it, and what was changed by whoever had it before. */
+	if (!__atomic_compare_exchange_n(&shared->busy, &owner, rtscope__tid(), 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return 0;
+	/* ORDER: relaxed; a count, which a fork waits for at most for a while. */
+	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
+	return 1;
+}
+
 /*
  * Only for a moment, and with the signals of this thread blocked: so neither a handler nor a fork in it comes in between, and whoever
- * waits does not wait for itself. An event waits at most `tries` times 100 us (rtscope__rest); a constructor has no other way.
+ * waits does not wait for itself. An event waits at most `tries` times 100 us (rtscope__rest); a constructor has no other way. A thread that has ended
+ * with it (by a filter of system calls) is no reason to wait.
  */
 static inline int rtscope__take(struct rtscope__shared *shared, int tries)
 {
+	uint32_t tid = rtscope__tid();
+
 	for (;;) {
-		uint32_t free = 0;
+		uint32_t owner = 0;
 
 		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
-		if (__atomic_compare_exchange_n(&shared->busy, &free, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		if (__atomic_compare_exchange_n(&shared->busy, &owner, tid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
 		if (!tries--)
-			return 0;
+			return rtscope__take_over_from(shared, owner);
 		rtscope__rest();
 	}
 }

@@ -166,14 +166,66 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
 
 /* ---- libraries ------------------------------------------------------------------------------------------------------- */
 
-/* In a constructor or destructor: waits for whoever has it. That may be nobody, in the child of a raw clone. */
+/*
+ * Whether a thread has jumped out of a handler of what it did itself (of SIGSEGV at the end of its stack), since its signals are let through again, or waits for the
+ * end of its process. What cannot be seen is not so.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__has_left(uint32_t tid)
+{
+	char text[64];
+	uint64_t last = 0, blocked = 0;
+	struct rtscope__file file;
+	int digits = 0, is_zombie = 0;
+	long bytes;
+
+	rtscope__put(rtscope__put_number(rtscope__put(text, "/proc/self/task/"), tid, 10), "/status");
+	file = rtscope__open(text, RTSCOPE__O_RDONLY, 0);
+	if (file.number < 0)
+		return 0;
+	while (digits < 16 && (bytes = rtscope__read(file, text, sizeof(text))) > 0) {
+		for (long i = 0; i < bytes && digits < 16; i++) {
+			/* "\nState:\t": the letter after it; "SigBlk:\t": 16 hexadecimal digits. */
+			if (last == 0x0a53746174653a09)
+				is_zombie = text[i] == 'Z';
+			if (last == 0x536967426c6b3a09 || digits) {
+				blocked =
+					blocked << 4 | (uint64_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
+				digits++;
+			}
+			last = last << 8 | (unsigned char)text[i];
+		}
+	}
+	rtscope__close(file);
+	return digits == 16 && (is_zombie || (blocked & RTSCOPE__SIGNALS) != RTSCOPE__SIGNALS);
+}
+
+/* In a constructor or destructor: waits for whoever has it. That may be nobody, in the child of a raw clone; or somebody who never gives it. */
 static inline void rtscope__take_surely(struct rtscope__shared *shared)
 {
 	while (!rtscope__take(shared, 1000)) {
-		if (RTSCOPE__LOAD(*shared->alive))
+		uint32_t owner = RTSCOPE__LOAD(shared->busy), had = owner, mine = rtscope__tid();
+
+		if (!RTSCOPE__LOAD(*shared->alive)) {
+			RTSCOPE__STORE(shared->busy, 1);
+			return;
+		}
+		/* No handler that has come in between loads libraries: it has jumped. */
+		if (owner == mine)
+			return;
+		/*
+		 * The other one is asked after when it cannot take it again. If it has given it meanwhile, that was before its signals were let
+		 * through, and nobody has it now, or somebody else.
+		 */
+		/* ORDER: acquire; as in rtscope__take(). */
+		if (owner <= 1 || rtscope__confined(shared) ||
+		    !__atomic_compare_exchange_n(&shared->busy, &had, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			continue;
-		RTSCOPE__STORE(shared->busy, 1);
-		return;
+		/* ORDER: acquire; pairs with the release in rtscope__give(). */
+		if (rtscope__has_left(owner) && __atomic_load_n(&shared->busy, __ATOMIC_ACQUIRE) == mine)
+			return;
+		had = mine;
+		/* ORDER: release; nothing was changed. */
+		__atomic_compare_exchange_n(&shared->busy, &had, owner, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 	}
 }
 

@@ -141,11 +141,6 @@ static inline void rtscope__drop_channel(struct rtscope__shared *shared, struct 
 
 /* ---- which page a thread has --------------------------------------------------------------------------------------------- */
 
-static inline int rtscope__is_gone(const struct rtscope__shared *shared, uint32_t tid)
-{
-	return rtscope__call(__NR_tgkill, shared->pid, tid, 0, 0, 0, 0) == -RTSCOPE__ESRCH;
-}
-
 static inline int rtscope__is_page(const struct rtscope__thread *thread)
 {
 	return thread && thread != &rtscope__none && thread != &rtscope__in_setup && thread != &rtscope__ended;
@@ -257,8 +252,7 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__find(void)
 	if (!thread || RTSCOPE__LOAD(entry->pointer) != rtscope__thread_pointer())
 		return &rtscope__none;
 	/* Another thread had this thread pointer before, and did not tell that it ended, or has. */
-	if ((!rtscope__is_page(thread) || RTSCOPE__LOAD(entry->keyless)) &&
-	    RTSCOPE__LOAD(entry->tid) != (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0))
+	if ((!rtscope__is_page(thread) || RTSCOPE__LOAD(entry->keyless)) && RTSCOPE__LOAD(entry->tid) != rtscope__tid())
 		return &rtscope__none;
 	return thread;
 }
@@ -274,7 +268,7 @@ static inline int rtscope__set(struct rtscope__shared *shared, struct rtscope__t
 			       thread);
 		return 1;
 	}
-	tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
+	tid = rtscope__tid();
 	for (int tries = 0; tries < 8; tries++) {
 		entry = rtscope__entry_of(shared, tid);
 		if (!entry)

@@ -215,8 +215,7 @@ static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared
 	uint64_t bytes =
 		rtscope__ring_bytes(shared->provider->ring_bytes ? shared->provider->ring_bytes : shared->ring_bytes);
 	/* ORDER: relaxed; each thread only needs a number of its own. */
-	uint32_t tid = (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0),
-		 number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
+	uint32_t tid = rtscope__tid(), number = __atomic_fetch_add(&shared->next_ring, 1, __ATOMIC_RELAXED);
 	struct rtscope__remains *made = rtscope__begin_mapping();
 	struct rtu_ring *ring;
 	long memory;

@@ -254,10 +254,10 @@ struct rtscope__shared {
 	uint64_t birth_ns, ring_bytes;
 	uint64_t beat, beat_since_ns; /* when the collector's beat was last seen to change */
 	uint64_t quiet_session;	      /* the session that made no sound at that beat */
-	uint32_t busy;		      /* 1: somebody changes what is here from `objects` on */
-	uint32_t state;		      /* enum rtscope__state */
-	uint32_t life;		      /* how many forks it is away from the first process */
-	uint32_t is_refused;	      /* 1: no file could be made the last time, at this look: */
+	uint32_t busy;	     /* the thread that changes what is here from `objects` on; 1: in a child's beginning */
+	uint32_t state;	     /* enum rtscope__state */
+	uint32_t life;	     /* how many forks it is away from the first process */
+	uint32_t is_refused; /* 1: no file could be made the last time, at this look: */
 	uint32_t refused_look;
 	uint32_t told_errno; /* of the file that says that this process runs untraced; 0: there is none */
 	uint32_t pid, clock, next_id, next_ids, next_object, next_ring, sub_buffers;

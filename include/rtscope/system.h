@@ -475,19 +475,31 @@ static inline int rtscope__lock_file(int file)
 	return (int)rtscope__call_again(__NR_flock, file, 2 | 4, 0, 0, 0, 0);
 }
 
+/* All but SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS; and SIGKILL and SIGSTOP, which nobody can block. */
+#define RTSCOPE__SIGNALS \
+	(~(1ULL << 3 | 1ULL << 4 | 1ULL << 6 | 1ULL << 7 | 1ULL << 10 | 1ULL << 30 | 1ULL << 8 | 1ULL << 18))
+
 /*
  * No signal of this thread from here on, until they are let through again; but for those of what it does itself. The kernel ends a process that blocks these, although
  * it has handlers: of writes to its own data (checkpoints), of each instruction (TF), of system calls (sandboxes).
  */
 static inline uint64_t rtscope__block_signals(void)
 {
-	/* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS */
-	const uint64_t own = 1u << 3 | 1u << 4 | 1u << 6 | 1u << 7 | 1u << 10 | 1u << 30;
-	uint64_t others = ~own, before = 0;
+	uint64_t others = RTSCOPE__SIGNALS, before = 0;
 
 	/* SIG_BLOCK */
 	rtscope__call(__NR_rt_sigprocmask, 0, (long)&others, (long)&before, 8, 0, 0);
 	return before;
+}
+
+/* Whether this thread is where it has blocked signals, or in a handler of what it did there. It may have jumped out of that (siglongjmp() out of a handler of SIGSEGV). */
+static inline int rtscope__has_blocked_signals(void)
+{
+	uint64_t blocked = RTSCOPE__SIGNALS;
+
+	rtscope__call(__NR_rt_sigprocmask, 0, 0, (long)&blocked, 8, 0, 0);
+	RTSCOPE__FRESH(&blocked, sizeof(blocked));
+	return (blocked & RTSCOPE__SIGNALS) == RTSCOPE__SIGNALS;
 }
 
 static inline void rtscope__let_signals(uint64_t before)

@@ -298,6 +298,21 @@ static inline int rtscope__is_put_off(struct rtscope__shared *shared, const stru
 }
 
 /*
+ * This thread makes its page. If it has jumped out of that, as of an event, while it had what all threads share, that work is over, and it has no page. Another thread,
+ * made by a bare clone(2), can have the same thread pointer.
+ */
+static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__after_jump(struct rtscope__shared *shared)
+{
+	if (RTSCOPE__LOAD(shared->busy) != rtscope__tid() || rtscope__has_blocked_signals())
+		return &rtscope__in_setup;
+	/* ORDER: relaxed; a count, which a fork waits for at most for a while. */
+	__atomic_fetch_sub(&shared->workers, 1, __ATOMIC_RELAXED);
+	rtscope__set(shared, &rtscope__none);
+	rtscope__give(shared);
+	return &rtscope__none;
+}
+
+/*
  * The calling thread's page, with a ring if there can be one; `id` with RTSCOPE__TO_CHANNEL: with a channel. `asked`: by rtscope_thread_init(), so system calls are allowed.
  * `id`: the event that needs it. `answer`: why there is no ring.
  */
@@ -321,6 +336,8 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	answer->cause = thread == &rtscope__in_setup ? RTU_LOST_IN_SETUP :
 			to_channel		     ? RTU_LOST_NO_CHANNEL :
 						       RTU_LOST_NO_RING;
+	if (thread == &rtscope__in_setup && RTSCOPE__LOAD(shared->busy))
+		thread = rtscope__after_jump(shared);
 	if (thread == &rtscope__in_setup || thread == &rtscope__ended || !provider || !shared->alive)
 		return thread;
 	if (!RTSCOPE__LOAD(*shared->alive)) {

@@ -11,6 +11,9 @@
  *   own filtered THREADS with a filter that ends the process for unlocking memory, as services have one
  *   own written THREADS  a handler of SIGSEGV finds out which pages of the program's data are written
  *   own stepped THREADS  a handler of SIGTRAP runs at each instruction (x86-64; else nothing is done)
+ *   own left THREADS LIBRARY  at each moment of the making of its buffer, as often as there is one, a thread jumps out of it, or ends, from a handler of SIGTRAP; then LIBRARY
+ *                        is loaded and unloaded; prints "left N", how many have had what all threads share, and "works N" of those that did not come to their end
+ *                        (x86-64; else nothing is done)
  *   own masked EVENTS    a mask that takes everything from the owner of new files, and a child that emits
  */
 #define _GNU_SOURCE
@@ -23,6 +26,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +297,69 @@ static int handles(int threads, int is_stepped)
 	return 0;
 }
 
+static sigjmp_buf back;
+/* Whether it ends, and in the how manieth step in which somebody has what all threads share. */
+static int ends, steps_left;
+static long left;
+
+static void on_step_to_leave(int number)
+{
+	(void)number;
+	if (!rtscope__shared.busy || steps_left-- != 0)
+		return;
+	left++;
+	if (ends)
+		syscall(SYS_exit, 0);
+	siglongjmp(back, 1);
+}
+
+static void *leaves(void *unused)
+{
+#if defined(__x86_64__)
+	if (!sigsetjmp(back, 1)) {
+		/* As above. */
+		__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
+		rtscope_thread_init();
+		__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
+	}
+#endif
+	for (uint32_t i = 0; i < EVENTS; i++)
+		RTSCOPE_EVENT(test, own, rtscope_u32(i, i));
+	return unused;
+}
+
+static int leave(int threads, const char *library)
+{
+	struct sigaction action = { 0 };
+	pthread_t thread;
+	long emitted = 0;
+
+	action.sa_handler = on_step_to_leave;
+	sigaction(SIGTRAP, &action, NULL);
+	for (int i = 0; i < threads; i++) {
+		long before = left;
+		void *loaded;
+
+		ends = i % 2;
+		steps_left = i / 2 * 3;
+		pthread_create(&thread, NULL, leaves, NULL);
+		pthread_join(thread, NULL);
+		emitted += ends && left > before ? 0 : EVENTS;
+		/* Others wait for nobody. */
+		loaded = dlopen(library, RTLD_NOW);
+		if (!loaded)
+			return 1;
+		dlclose(loaded);
+		pthread_create(&thread, NULL, emits_once, NULL);
+		pthread_join(thread, NULL);
+		emitted++;
+	}
+	printf("left %ld\nemitted %ld\nworks %u\n", left, emitted, rtscope__shared.workers);
+	return 0;
+}
+
 static int descriptors(void)
 {
 	DIR *directory = opendir("/proc/self/fd");
@@ -376,6 +444,8 @@ int main(int count, char **words)
 		wrong = grows(number, words[3]);
 	else if (!strcmp(words[1], "exchanged") && count > 3)
 		wrong = exchanged(number, words[3]);
+	else if (!strcmp(words[1], "left") && count > 3)
+		wrong = leave(number, words[3]);
 	else if (!strcmp(words[1], "masked"))
 		wrong = masked((uint32_t)number);
 	printf("wrong %d\n", wrong);

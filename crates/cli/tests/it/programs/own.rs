@@ -142,6 +142,22 @@ fn handlers_of_what_a_program_does_itself_run_also_while_a_buffer_is_made() {
 }
 
 #[test]
+fn threads_that_leave_in_the_middle_of_work_keep_nobody_waiting() {
+    let fixture = Fixture::new();
+    let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
+    let recorded = record(&fixture, &own, &["left", "40", plugin.to_str().expect("plain")]);
+    assert_nothing_is_wrong(&recorded.output);
+    let emitted = Recorded::printed_in(&recorded.output, "emitted ");
+    assert_eq!(recorded.events() + recorded.lost(), emitted, "{}", recorded.account);
+    let left = Recorded::printed_in(&recorded.output, "left ");
+    assert!(left > 20 || !cfg!(target_arch = "x86_64"), "{left}");
+    assert_eq!(Recorded::printed_in(&recorded.output, "works "), 0);
+    // Their own first events lie after the jump, when their threads have buffers still.
+    println!("{left} of 40 left, {} of {emitted} events were lost", recorded.lost());
+    assert!(recorded.lost() <= left, "{}", recorded.account);
+}
+
+#[test]
 fn a_host_of_plug_ins_does_not_grow_with_each() {
     let fixture = Fixture::new();
     let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
