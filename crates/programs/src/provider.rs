@@ -53,6 +53,14 @@ impl ProviderInfo {
         }
     }
 
+    /// What it takes in the metadata of a trace, at most.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> usize {
+        // The origin is in each event; any character may have to be escaped.
+        let origins = self.descriptions.events.len().saturating_mul(2 * self.origin().len());
+        self.descriptions.bytes().saturating_add(origins)
+    }
+
     /// Whether a program's file can have said this: of what was in a file of ours since, which anybody may have changed.
     ///
     /// # Errors

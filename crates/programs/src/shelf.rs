@@ -88,9 +88,7 @@ impl Shelf {
                 return Ok(info);
             }
         }
-        // The origin is in each event; any character may have to be escaped.
-        let events = info.descriptions.events.len();
-        let bytes = info.descriptions.bytes().saturating_add(events * 2 * origin.len());
+        let bytes = info.metadata_bytes();
         self.take(owner, bytes)?;
         let descriptions = Arc::downgrade(&info.descriptions);
         self.known.entry(hash).or_default().push(Kept { owner, origin, bytes, descriptions });

@@ -285,6 +285,11 @@ impl UserPart {
         &self.snapshot.held
     }
 
+    /// What describes their events takes in a trace at most, by user.
+    pub fn described_by_user(&self) -> &BTreeMap<u32, u64> {
+        &self.snapshot.described
+    }
+
     /// Writes the trace of the window.
     pub fn write(&self, target: &Path) -> Result<UserSummary, rtscope_store::Error> {
         let lost_no_buffer = self.snapshot.lost_outside;

@@ -3,6 +3,7 @@
 
 use super::report::{ProcessReport, RingReport, RingTotals, UserLosses};
 use super::shared::Member;
+use super::snapshot::UserSpace;
 use super::wanted::WantedEvents;
 use super::{DrainSummary, Poll, Sink, Snapshot};
 use crate::budget::{Cause, Charge, TAKE_BYTES};
@@ -443,23 +444,29 @@ impl Process {
         }
     }
 
-    /// `space`: the bytes that its user's rings may still take; less afterwards. False: that was not enough.
-    pub(super) fn snapshot(&self, into: &mut Snapshot, space: &mut u64) -> bool {
-        into.providers.extend(self.providers.values().map(|provider| provider.info.clone()));
-        into.providers.extend(self.gone_providers.iter().map(|(info, _)| info.clone()));
+    /// `space`: what its user may still have in it; less afterwards. False: that was not enough.
+    pub(super) fn snapshot(&self, into: &mut Snapshot, space: &mut UserSpace) -> bool {
         into.lost_outside = into.lost_outside.saturating_add(self.counters().lost());
         into.untraced += u64::from(self.untraced.is_some());
         into.dropped += u64::from(self.dropped.is_some());
+        let gone = self.gone_providers.iter().map(|(info, _)| info);
+        let infos: Vec<&ProviderInfo> =
+            self.providers.values().map(|provider| &provider.info).chain(gone).collect();
+        // Without its descriptions nothing of it can be read.
+        if !space.describe(&infos) {
+            return false;
+        }
+        into.providers.extend(infos.into_iter().cloned());
         let mut is_complete = true;
         for (_, ring) in &self.rings {
             let beside = size_of::<(RingInfo, RingImage)>() as u64;
             // Without memory it is as without space.
-            let Ok((image, is_all)) = ring.snapshot(space.saturating_sub(beside)) else {
+            let Ok((image, is_all)) = ring.snapshot(space.left.saturating_sub(beside)) else {
                 is_complete = false;
                 continue;
             };
             is_complete &= is_all;
-            *space = space.saturating_sub(image.held_bytes().saturating_add(beside));
+            space.hold(image.held_bytes().saturating_add(beside));
             // It begins with a sync record; earlier losses are not part of this snapshot.
             let info = RingInfo { sync: None, lost_before: ring.lost(), ..ring.info.clone() };
             into.rings.push((info, image));

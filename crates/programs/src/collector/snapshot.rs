@@ -9,6 +9,7 @@ use crate::provider::ProviderInfo;
 use crate::ring::RingInfo;
 use rtscope_event::glob_matches;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a look for events that ask for a snapshot has found. Users are those on whose account the programs are.
@@ -20,24 +21,39 @@ pub struct Askers {
     pub missed: BTreeSet<u32>,
 }
 
-/// How many bytes of users' rings a snapshot may hold. Nobody's rings take the space of somebody else's who is named here.
+/// How many bytes of users' rings a snapshot may hold, what describes their events included. Nobody's take the space of somebody else's who is named here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotSpace {
-    /// What these users' rings may take.
+    /// What those of these users may take.
     pub named: BTreeMap<u32, u64>,
-    /// What the rings of all others may take, of which each user gets half of what those before him have left.
+    /// What those of all others may take, of which each user gets half of what those before him have left.
     pub others: u64,
+    /// As many bytes of descriptions are one of rings.
+    pub descriptions_of_ring: u64,
+}
+
+/// What a user may have in a snapshot, and has.
+#[derive(Debug)]
+pub(super) struct UserSpace {
+    pub(super) left: u64,
+    descriptions_of_ring: u64,
+    /// Copies of rings.
+    held: u64,
+    /// Descriptions, in the trace.
+    described: u64,
+    /// Those, by address: any number of programs with the same ones share them.
+    descriptions: BTreeSet<usize>,
 }
 
 impl Default for SnapshotSpace {
     /// As much for each user as a snapshot ever has.
     fn default() -> SnapshotSpace {
-        SnapshotSpace { named: BTreeMap::new(), others: u64::MAX }
+        SnapshotSpace { named: BTreeMap::new(), others: u64::MAX, descriptions_of_ring: 1 }
     }
 }
 
 impl SnapshotSpace {
-    /// What one more user's rings may take. Those of others have this much less then.
+    /// What one more user's may take. Those of others have this much less then.
     fn take(&mut self, user: u32) -> u64 {
         let most = self.named.get(&user).copied().unwrap_or_else(|| {
             let half = self.others.div_ceil(2).min(SNAPSHOT_BYTES_MAX);
@@ -45,6 +61,36 @@ impl SnapshotSpace {
             half
         });
         most.min(SNAPSHOT_BYTES_MAX)
+    }
+}
+
+impl UserSpace {
+    fn new(left: u64, descriptions_of_ring: u64) -> UserSpace {
+        UserSpace { left, descriptions_of_ring, held: 0, described: 0, descriptions: BTreeSet::new() }
+    }
+
+    /// A ring takes so many.
+    pub(super) fn hold(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.left);
+        (self.left, self.held) = (self.left - bytes, self.held + bytes);
+    }
+
+    /// What describes the events of a process is to be in the trace. False: there is no space for all of it, and none of it takes any.
+    pub(super) fn describe(&mut self, providers: &[&ProviderInfo]) -> bool {
+        let address = |info: &ProviderInfo| Arc::as_ptr(&info.descriptions).addr();
+        let asked_for = providers.iter().filter(|info| info.is_asked_for());
+        let new: BTreeMap<usize, &ProviderInfo> = asked_for
+            .map(|info| (address(info), *info))
+            .filter(|(address, _)| !self.descriptions.contains(address))
+            .collect();
+        let bytes = new.values().fold(0, |sum: u64, info| sum.saturating_add(info.metadata_bytes() as u64));
+        let needed = bytes.div_ceil(self.descriptions_of_ring.max(1));
+        if needed > self.left {
+            return false;
+        }
+        (self.left, self.described) = (self.left - needed, self.described + bytes);
+        self.descriptions.extend(new.into_keys());
+        true
     }
 }
 
@@ -57,6 +103,8 @@ pub struct Snapshot {
     pub rings: Vec<(RingInfo, RingImage)>,
     /// The memory that copies of rings take, by the user on whose account their programs are.
     pub held: BTreeMap<u32, u64>,
+    /// What their descriptions take in a trace, at most.
+    pub described: BTreeMap<u32, u64>,
     /// What was left out of users, and why.
     pub refusals: Vec<Refusal>,
     /// Events that no ring could take since the recording began.
@@ -119,25 +167,26 @@ impl Programs {
     pub fn snapshot(&mut self, mut space: SnapshotSpace) -> Snapshot {
         let_bus_errors_through();
         let mut snapshot = Snapshot::default();
-        let mut left: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut spaces: BTreeMap<u32, UserSpace> = BTreeMap::new();
         // What there is no space for now is missing in this one only.
         let mut refusals = self.refusals.clone();
         for user in self.users.values().filter(|user| user.served.is_some()) {
-            let left = left.entry(user.account).or_insert_with(|| space.take(user.account));
-            let first = *left;
+            let space = spaces
+                .entry(user.account)
+                .or_insert_with(|| UserSpace::new(space.take(user.account), space.descriptions_of_ring));
             let mut is_complete = true;
             let mut of_user = UserLosses::default();
             for process in user.processes.values() {
-                is_complete &= process.snapshot(&mut snapshot, left);
+                is_complete &= process.snapshot(&mut snapshot, space);
                 of_user.add(process.outside());
             }
             snapshot.by_user.entry(user.directory.uid).or_default().add(of_user);
-            let held = snapshot.held.entry(user.account).or_default();
-            *held = held.saturating_add(first - *left);
             if !is_complete {
                 refusals.add(user.account, Cause::NotTaken, &user.directory.path.display().to_string());
             }
         }
+        snapshot.held = spaces.iter().map(|(account, space)| (*account, space.held)).collect();
+        snapshot.described = spaces.iter().map(|(account, space)| (*account, space.described)).collect();
         snapshot.refusals = refusals.list();
         for (uid, past) in self.past_by_user() {
             snapshot.by_user.entry(uid).or_default().add(past.outside());
@@ -159,13 +208,41 @@ impl Programs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::description::Descriptions;
+    use crate::patterns::RequestedEvents;
 
     #[test]
     fn of_the_space_for_others_each_gets_half_of_what_is_left_and_who_is_named_gets_his() {
-        let mut space = SnapshotSpace { named: BTreeMap::from([(1, 700), (2, u64::MAX)]), others: 100 };
+        let mut space = SnapshotSpace {
+            named: BTreeMap::from([(1, 700), (2, u64::MAX)]),
+            others: 100,
+            descriptions_of_ring: 1,
+        };
         let taken: Vec<u64> = [7, 1, 8, 2, 9].map(|user| space.take(user)).to_vec();
         assert_eq!(taken, [50, 700, 25, SNAPSHOT_BYTES_MAX, 13]);
         let mut all = SnapshotSpace::default();
         assert!((0..1000).all(|user| all.take(user) == SNAPSHOT_BYTES_MAX));
+    }
+
+    #[test]
+    fn what_describes_events_takes_space_once() {
+        let provider = |name: &str| {
+            let text = format!("test:{name} 6\nu64 x\n\0");
+            let descriptions =
+                Descriptions::parse(text.as_bytes(), 1, 0, &RequestedEvents::default()).unwrap();
+            ProviderInfo { descriptions: Arc::new(descriptions), ..ProviderInfo::default() }
+        };
+        let (one, other) = (provider("one"), provider("other"));
+        let bytes = one.metadata_bytes() as u64;
+        let mut space = UserSpace::new(bytes, 1);
+        // Any number of programs have the same ones.
+        assert!(space.describe(&[&one, &one]) && space.describe(&[&one]) && !space.describe(&[&one, &other]));
+        assert_eq!((space.left, space.described), (0, bytes));
+        // What nobody asked for is not in a trace.
+        assert!(space.describe(&[&one, &ProviderInfo::default()]));
+        let mut space = UserSpace::new(bytes, 6);
+        assert!(space.describe(&[&one]) && space.left == bytes - bytes.div_ceil(6));
+        space.hold(u64::MAX);
+        assert_eq!((space.left, space.held), (0, bytes - bytes.div_ceil(6)));
     }
 }

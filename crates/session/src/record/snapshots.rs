@@ -115,7 +115,8 @@ impl SnapshotBudget {
             named.insert(*user, most.min(held(BTreeSet::from([*user]))));
         }
         let part = self.bytes.limit.unwrap_or(u64::MAX) / self.number.limit.unwrap_or(PARTS) / 2;
-        SnapshotSpace { named, others: part.min(most).min(held(BTreeSet::new())) }
+        let others = part.min(most).min(held(BTreeSet::new()));
+        SnapshotSpace { named, others, descriptions_of_ring: 1 }
     }
 
     /// What goes into a trace for these users is held, in so much memory, and is being written.

@@ -15,6 +15,7 @@ use super::writer::Parts;
 use crate::{Failure, Observer};
 use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
 use rtscope_event::Recording;
+use rtscope_flight::monotonic_now;
 use rtscope_store::trigger::{self, TriggerFile};
 use rtscope_store::write_snapshot;
 use std::fs;
@@ -54,17 +55,23 @@ pub(super) fn write(
             .map_err(|error| failed(&error))?,
         None => write_trace(&trace, recording, info).map(drop).map_err(|error| failed(&error))?,
     }
+    let begun = monotonic_now();
     let programs = parts.user.as_ref().map(|user| user.write(&staged.path().join("ust"))).transpose();
-    let programs = programs.map_err(|error| failed(&error))?.map_or(0, |summary| summary.bytes);
+    let programs = programs.map_err(|error| failed(&error))?.unwrap_or_default();
+    let took_ns = monotonic_now().since(begun);
     if let Some(hardware) = &parts.hardware {
         hardware.write(staged.path())?;
     }
     let all = disk_bytes(staged.path()).map_err(|error| failed(&error))?;
+    let saved = SavedBytes {
+        descriptions: programs.metadata_bytes,
+        rings: programs.bytes.saturating_sub(programs.metadata_bytes),
+        rest: all.saturating_sub(programs.bytes),
+        took_ns,
+    };
     match staged.publish() {
         Err(rtscope_ctf::Error::Exists(_)) => Ok(None),
-        published => published
-            .map(|()| Some(SavedBytes { programs, rest: all.saturating_sub(programs) }))
-            .map_err(|error| failed(&error)),
+        published => published.map(|()| Some(saved)).map_err(|error| failed(&error)),
     }
 }
 

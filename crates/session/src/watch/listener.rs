@@ -489,7 +489,7 @@ impl Listener {
 
     fn pull(&mut self, account: Option<u32>) -> Option<u64> {
         let now = monotonic_now();
-        let is_admitted = self.pulls.admits(account, now) && self.shares.admits(account);
+        let is_admitted = self.pulls.admits(account, now) && self.shares.admits(account, now);
         let number = is_admitted.then(|| self.recorder.pull(self.plan.post_ns))??;
         self.pulls.taken(account, now);
         self.shares.pulled(number, account);

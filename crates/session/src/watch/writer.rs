@@ -11,7 +11,7 @@ use super::hardware::HardwarePart;
 use super::memory::give_back;
 use super::observable::{is_judged_later, is_observable};
 use super::settings::ExplainText;
-use super::shares::SavedBytes;
+use super::shares::{ProgramBytes, SavedBytes};
 use crate::program_flight::UserPart;
 use crate::{Failure, Observer, wall_clock};
 use rtscope_analyze::explain::{Explainer, Explanation};
@@ -21,7 +21,6 @@ use rtscope_event::WallClock;
 use rtscope_event::{Irq, LateResponse, Loss, Pid, Recording, TaskInfo};
 use rtscope_flight::{Snapshot, Window};
 use rtscope_store::trigger::TriggerFile;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -74,8 +73,8 @@ pub struct FinishedJob {
     pub failed: bool,
     /// What it takes on the disk, if it was saved.
     pub saved: Option<SavedBytes>,
-    /// What programs' rings held, by user.
-    pub held: BTreeMap<u32, u64>,
+    /// What there was of programs in it.
+    pub programs: ProgramBytes,
     /// The unit's rings, which go on.
     pub hardware: Option<HardwarePart>,
 }
@@ -214,10 +213,19 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Ac
             (None, false)
         }
     };
-    let held = job.parts.user.as_ref().map(|user| user.held_by_user().clone()).unwrap_or_default();
+    let programs = job.parts.user.as_ref().map(ProgramBytes::of).unwrap_or_default();
     let explanations = explanations.into_iter().zip(parts).collect();
     let hardware = job.parts.hardware;
-    FinishedJob { snapshot: job.snapshot, explanations, unobserved, dropped, failed, saved, held, hardware }
+    FinishedJob {
+        snapshot: job.snapshot,
+        explanations,
+        unobserved,
+        dropped,
+        failed,
+        saved,
+        programs,
+        hardware,
+    }
 }
 
 /// Late responses with their explanations and rtscope's own part in each, and those that could not be observed.

@@ -50,6 +50,8 @@ pub struct UserSummary {
     pub by_user: LossesByUser,
     /// Size of the trace.
     pub bytes: u64,
+    /// Of that, the metadata.
+    pub metadata_bytes: u64,
     /// Beginning of the trace.
     pub from: MonotonicNs,
     /// End of the trace; `None` without an orderly end of the recording.
@@ -138,6 +140,7 @@ impl UserRecording {
             None => RingTrace::overwritten_of(&directory),
         };
         let written = self.finish_metadata(&directory, live.and_then(|live| live.metadata), &summary)?;
+        summary.metadata_bytes = written;
         summary.bytes = match summary.overwritten {
             Some(_) => RingTrace::sync(&directory).map_err(Error::io("sync", &directory))?,
             None => written + streams.done.iter().map(|stream| stream.bytes).sum::<u64>(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs of two users in one watch of root: what one does hides nothing of the other (crates/testkit/c/users.c).
+//! Programs of two users in one watch of root: what one does hides nothing of the other (crates/testkit/c/users.c, describes.c).
 
 use crate::command::root;
 use rtscope_event::{FieldValue, LateResponse};
@@ -8,7 +8,7 @@ use rtscope_testkit::process::{KilledWithTest, program};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
-use std::fs::{Permissions, read_dir, set_permissions, symlink_metadata};
+use std::fs::{DirEntry, Permissions, read_dir, set_permissions, symlink_metadata};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,19 +29,38 @@ impl Users {
         let directory = tempfile::tempdir().expect("a temporary directory");
         set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("it is this test's");
         let program = directory.path().join("users");
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-std=c11", "-Wall", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
-        cc.arg(root().join("crates/testkit/c/users.c")).arg("-o").arg(&program);
-        assert!(cc.status().expect("it was there").success());
+        build("users.c", &program, &[]);
         Users { directory, program }
     }
 
     fn run_as(&self, user: u32, what: &str, count: u64) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]);
+        let mut command = as_user(user);
         command.arg(&self.program).arg(what).arg(count.to_string());
         command
     }
+
+    /// A program that describes just below 4 MiB; one of another name describes other events.
+    fn describe_as(&self, user: u32, name: &str) -> Command {
+        let program = self.directory.path().join(name);
+        build("describes.c", &program, &[&format!("-DEVENT={name}")]);
+        let mut command = as_user(user);
+        command.arg(program).env("RTSCOPE_BUFFER", "64K").stdin(Stdio::piped());
+        command
+    }
+}
+
+fn build(source: &str, program: &Path, options: &[&str]) {
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-std=c11", "-Wall", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
+    cc.args(options).arg(root().join("crates/testkit/c").join(source)).arg("-o").arg(program);
+    assert!(cc.status().expect("it was there").success());
+}
+
+/// A command that runs what follows as this user.
+fn as_user(user: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".to_owned()]);
+    command
 }
 
 fn number(late: &LateResponse) -> u64 {
@@ -139,4 +158,46 @@ fn root_snapshots_that_one_users_programs_cause_leave_others_their_room() {
     assert!(after.is_empty(), "{after:?}");
     // In those of the other, there is nothing more of the first one's.
     assert!(bytes_on_disk(&saved) < of_liar + (4 << 20), "{} {of_liar}", bytes_on_disk(&saved));
+}
+
+// NEEDS: host
+#[test]
+fn root_what_one_user_describes_takes_nobody_elses_room_in_snapshots() {
+    const PIECES: u64 = 16;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_tool("cc") {
+        return;
+    }
+    let users = Users::new();
+    let saved = users.directory.path().join("late");
+    let mut command = Command::new(program("rtscope").expect("it is built"));
+    command.args(["watch", "work", "-u", "describes:*", "--json", "--threshold", "10ms"]);
+    command.args(["--duration", "120s", "--buffer", "256K", "--rate", "20/s", "--post", "1ms"]);
+    command.args(["--pre", "200ms", "--snapshots-size", "60M"]);
+    command.arg("--snapshot-dir").arg(&saved);
+    let mut watch = Rtscope::start(command).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    let describe = |name| KilledWithTest::start(&mut users.describe_as(LIAR, name)).expect("it starts");
+    let _describe = ["first", "second"].map(describe);
+    // A piece at a time: each is to have a snapshot of its own.
+    let is_his = |line: &serde_json::Value| line["type"] == "late" && line["from"]["fields"]["cookie"] == 1;
+    for _ in 0..PIECES {
+        let mut honest = users.run_as(HONEST, "late", 1);
+        honest.env("RTSCOPE_BUFFER", "1M");
+        assert!(honest.stdout(Stdio::null()).status().expect("it starts").success());
+        watch.wait_for("late work of the honest user", is_his).expect("it is late");
+    }
+    let said = watch.stop().expect("it stops");
+    assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
+    let late = said.late().expect("of its own type");
+    let with_snapshot = late.iter().filter(|late| late.snapshot.is_some()).count() as u64;
+    assert_eq!((late.len() as u64, with_snapshot), (PIECES, PIECES));
+    let is_told = |user: u32| said.noted(&format!("because of programs of user {user}, which is his share"));
+    assert!(!is_told(HONEST));
+    // What he describes is in those snapshots alone that were saved before his share was used up.
+    let metadata =
+        |entry: &DirEntry| symlink_metadata(entry.path().join("ust/metadata")).map_or(0, |it| it.len());
+    let snapshots: Vec<DirEntry> = read_dir(&saved).expect("it saves there").flatten().collect();
+    let with_his = snapshots.iter().filter(|entry| metadata(entry) > 1 << 20).count() as u64;
+    assert!(with_his > 0 && with_his < PIECES / 2, "{with_his} of {}", snapshots.len());
 }

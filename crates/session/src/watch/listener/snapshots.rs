@@ -25,7 +25,7 @@ impl Listener {
             Some(ftrace) => Some(ftrace.freeze(trace.from, trace.until)?),
             None => None,
         };
-        let space = self.shares.space(self.shares.account_of(trigger.generation));
+        let space = self.shares.space(self.shares.account_of(trigger.generation), monotonic_now());
         let user = self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), space));
         let hardware = self.take_units(snapshot.detected)?;
         self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
@@ -78,7 +78,7 @@ impl Listener {
         summary.snapshots += u64::from(pulled.is_some() && !done.dropped);
         summary.failed_snapshots += u64::from(done.failed);
         if let Some(bytes) = done.saved {
-            self.shares.saved(done.snapshot.generation, bytes, &done.held);
+            self.shares.saved(done.snapshot.generation, bytes, &done.programs, monotonic_now());
             self.shares.news().iter().for_each(|news| self.observer.note(news));
         }
         self.recorder.recycle(done.snapshot);
