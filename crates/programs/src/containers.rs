@@ -12,7 +12,7 @@
 //! A container belongs to the user who made its user namespace, whatever users there are in it: `budget`.
 
 use crate::directory::SHARED_MEMORY;
-use crate::mounts::Shm;
+use crate::mounts::{Shm, descriptor_path};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -226,6 +226,8 @@ pub(crate) struct Container {
     pub(crate) shown: PathBuf,
     /// The user who made it; `None`: a user of this machine's first user namespace, whose directories are their owners'.
     pub(crate) user: Option<u32>,
+    /// On whose account it is.
+    account: u32,
     /// Its permissions.
     pub(crate) mode: u32,
     id: (u64, u64),
@@ -273,14 +275,22 @@ impl Containers {
         }
     }
 
-    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`. A user who mounts what is not his has no container: he could
+    /// The kernel has given the number of a mount namespace to another user's.
+    pub(crate) fn is_no_more_of(&mut self, mounts: u64) {
+        for container in &mut self.all {
+            container.mounts.remove(&mounts);
+            container.is_inhabited = !container.mounts.is_empty();
+        }
+    }
+
+    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`, who may be a subordinate one of `account`'s. A user who mounts what is not his has no container: he could
     /// have any directory looked at as one, and files made in it.
     pub(crate) fn found(
         &mut self,
         own: &Path,
         (mounts, pid): (u64, u32),
         shm: Shm,
-        user: Option<u32>,
+        (user, account): (Option<u32>, u32),
     ) -> Discovery {
         let Shm { dir, status, is_its_users } = shm;
         let id = (status.st_dev, status.st_ino);
@@ -295,8 +305,8 @@ impl Containers {
         if !is_its_users {
             return Discovery::OfOthers;
         }
-        let of_user = self.all.iter().filter(|container| container.user == user).count();
-        if self.all.len() >= CONTAINERS_MAX || user.is_some() && of_user >= CONTAINERS_OF_USER {
+        let of_account = self.all.iter().filter(|container| container.account == account).count();
+        if self.all.len() >= CONTAINERS_MAX || account != 0 && of_account >= CONTAINERS_OF_USER {
             return Discovery::TooMany;
         }
         self.made += 1;
@@ -305,6 +315,7 @@ impl Containers {
             dir,
             shown: PathBuf::from(format!("/proc/{pid}/root{SHARED_MEMORY}")),
             user,
+            account,
             mode: status.st_mode & 0o7777,
             id,
             mounts: BTreeSet::from([mounts]),
@@ -323,6 +334,27 @@ impl Containers {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended;
 
+/// Whether a process is in the user namespace that its mount namespace is of. Others in it, which a user has made, can have any directory as their root. What cannot
+/// be seen is not.
+pub(crate) fn is_at_home(pid: u32) -> bool {
+    let home = File::open(format!("/proc/{pid}/ns/mnt"))
+        .ok()
+        .and_then(|mounts| related(&mounts.into(), NS_GET_USERNS));
+    let home = home.and_then(|users| Some(fs::metadata(descriptor_path(&users)).ok()?.ino()));
+    home.is_some() && home == namespace_of(&pid.to_string(), "user")
+}
+
+/// Of linux/nsfs.h.
+const NS_GET_USERNS: libc::Ioctl = 0xb701;
+
+/// A namespace that another one has to do with.
+fn related(of: &OwnedFd, request: libc::Ioctl) -> Option<OwnedFd> {
+    // SAFETY: these requests of ioctl_ns(2) take no argument.
+    let other = unsafe { libc::ioctl(of.as_raw_fd(), request) };
+    // SAFETY: the kernel has just made this descriptor, for this function alone.
+    (other >= 0).then(|| unsafe { OwnedFd::from_raw_fd(other) })
+}
+
 /// The user who made a mount namespace's user namespace, or the outermost one around it; `None`: it is this process's own user
 /// namespace, or could not be found out.
 pub(crate) fn user_of(pid: u32) -> Result<Option<u32>, Ended> {
@@ -334,15 +366,8 @@ pub(crate) fn user_of(pid: u32) -> Result<Option<u32>, Ended> {
 }
 
 fn user_of_mounts(mounts: OwnedFd) -> Option<u32> {
-    const NS_GET_USERNS: libc::Ioctl = 0xb701;
     const NS_GET_PARENT: libc::Ioctl = 0xb702;
     const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
-    let related = |of: &OwnedFd, request: libc::Ioctl| -> Option<OwnedFd> {
-        // SAFETY: these requests of ioctl_ns(2) take no argument.
-        let other = unsafe { libc::ioctl(of.as_raw_fd(), request) };
-        // SAFETY: the kernel has just made this descriptor, for this function alone.
-        (other >= 0).then(|| unsafe { OwnedFd::from_raw_fd(other) })
-    };
     let mut namespace = related(&mounts, NS_GET_USERNS)?;
     let own = namespace_of("self", "user")?;
     let number = |namespace: &OwnedFd| Some(nix::sys::stat::fstat(namespace).ok()?.st_ino);
@@ -439,5 +464,64 @@ mod tests {
             census.find(there, 1),
             if census.is_refused { LocalProcess::Unknown } else { LocalProcess::Nobody }
         );
+    }
+
+    /// Which user namespace is judged, not whose number it is.
+    // NEEDS: host
+    #[test]
+    fn root_who_has_made_a_user_namespace_in_anothers_container_is_not_at_home_there() {
+        if !nix::unistd::geteuid().is_root() {
+            rtscope_testkit::skip!("it needs root");
+        }
+        assert!(is_at_home(std::process::id()) && !is_at_home(u32::MAX));
+        for (options, is_home) in [(["-U", "-r"], false), (["-U", "-m"], true), (["-m", "-u"], true)] {
+            let mut command = std::process::Command::new("unshare");
+            let mut child = command.args(options).args(["sleep", "60"]).spawn().unwrap();
+            let name = format!("/proc/{}/comm", child.id());
+            while fs::read_to_string(&name).unwrap_or_default() != "sleep\n" {
+                assert_eq!(child.try_wait().unwrap(), None, "{options:?}");
+            }
+            let found = is_at_home(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(found, is_home, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_another_users_mount_namespace_has_keeps_no_container() {
+        let made = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut containers = Containers::default();
+        let mut found = |mounts: u64| {
+            let dir: OwnedFd = File::open(made.path()).unwrap().into();
+            let status = nix::sys::stat::fstat(&dir).unwrap();
+            containers.found(
+                Path::new("/dev/shm"),
+                (mounts, 1),
+                Shm { dir, status, is_its_users: true },
+                (Some(1000), 1000),
+            )
+        };
+        assert_eq!((found(7), found(8)), (Discovery::New, Discovery::Known));
+        containers.is_no_more_of(7);
+        assert!(!containers.is_deserted(1), "another sees it still");
+        containers.is_no_more_of(8);
+        assert!(containers.is_deserted(1));
+    }
+
+    #[test]
+    fn subordinate_users_of_one_account_have_the_containers_of_one() {
+        let mut containers = Containers::default();
+        let mut found = |mounts: u64, user: u32, account: u32| {
+            let made = tempfile::tempdir_in("/dev/shm").unwrap();
+            let dir: OwnedFd = File::open(made.path()).unwrap().into();
+            let status = nix::sys::stat::fstat(&dir).unwrap();
+            let shm = Shm { dir, status, is_its_users: true };
+            containers.found(Path::new("/dev/shm"), (mounts, 1), shm, (Some(user), account))
+        };
+        let all: Vec<Discovery> =
+            (0..1000).map(|number| found(number, 200_000 + number as u32, 1500)).collect();
+        assert_eq!(all.iter().filter(|found| **found == Discovery::New).count(), CONTAINERS_OF_USER);
+        assert_eq!((all[999], found(1000, 1001, 1001)), (Discovery::TooMany, Discovery::New));
     }
 }

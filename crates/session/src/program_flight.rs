@@ -212,6 +212,27 @@ impl ProgramFlight {
     }
 }
 
+/// What there is of users' programs in a snapshot, by the user on whose account they are.
+#[derive(Clone, Debug, Default)]
+pub struct ProgramBytes {
+    /// The memory that copies of rings take.
+    pub(crate) held: BTreeMap<u32, u64>,
+    /// What describes their events takes in a trace, at most.
+    pub(crate) described: BTreeMap<u32, u64>,
+}
+
+impl ProgramBytes {
+    /// Both.
+    pub(crate) fn all(&self) -> BTreeMap<u32, u64> {
+        let mut all = self.held.clone();
+        for (user, bytes) in &self.described {
+            let mine = all.entry(*user).or_default();
+            *mine = mine.saturating_add(*bytes);
+        }
+        all
+    }
+}
+
 impl Drop for ProgramFlight {
     fn drop(&mut self) {
         // ORDER: relaxed; a flag that stands for itself.
@@ -275,19 +296,9 @@ impl RecordingState {
 }
 
 impl UserPart {
-    /// The memory that copies of rings take.
-    pub fn held_bytes(&self) -> u64 {
-        self.snapshot.rings.iter().map(|(_, image)| image.held_bytes()).fold(0, u64::saturating_add)
-    }
-
-    /// The same, by the user on whose account the programs are.
-    pub fn held_by_user(&self) -> &BTreeMap<u32, u64> {
-        &self.snapshot.held
-    }
-
-    /// What describes their events takes in a trace at most, by user.
-    pub fn described_by_user(&self) -> &BTreeMap<u32, u64> {
-        &self.snapshot.described
+    /// What it has of each user's programs.
+    pub(crate) fn program_bytes(&self) -> ProgramBytes {
+        ProgramBytes { held: self.snapshot.held.clone(), described: self.snapshot.described.clone() }
     }
 
     /// Writes the trace of the window.

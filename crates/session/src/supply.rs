@@ -44,6 +44,25 @@ impl Supply {
         }
     }
 
+    /// Used by these users: each of what was his own of it, by `by_user`, and by all of them together what was of others.
+    pub(crate) fn take_parts(&mut self, users: &BTreeSet<u32>, amount: u64, by_user: &BTreeMap<u32, u64>) {
+        for (users, part) in parts(users, amount, by_user) {
+            self.take(&users, part);
+        }
+    }
+
+    /// The same was not used, or is not any more.
+    pub(crate) fn give_parts_back(
+        &mut self,
+        users: &BTreeSet<u32>,
+        amount: u64,
+        by_user: &BTreeMap<u32, u64>,
+    ) {
+        for (users, part) in parts(users, amount, by_user) {
+            self.give_back(&users, part);
+        }
+    }
+
     /// It was not used, or is not any more.
     pub(crate) fn give_back(&mut self, users: &BTreeSet<u32>, amount: u64) {
         self.used = self.used.saturating_sub(amount);
@@ -52,6 +71,24 @@ impl Supply {
             *used = used.saturating_sub(amount);
         }
     }
+}
+
+fn parts(users: &BTreeSet<u32>, amount: u64, by_user: &BTreeMap<u32, u64>) -> Vec<(BTreeSet<u32>, u64)> {
+    let own = divided(amount, by_user).filter(|(user, _)| users.contains(user));
+    let mut parts: Vec<(BTreeSet<u32>, u64)> =
+        own.map(|(user, part)| (BTreeSet::from([user]), part)).collect();
+    let rest = parts.iter().fold(amount, |rest, (_, part)| rest.saturating_sub(*part));
+    parts.push((users.clone(), rest));
+    parts
+}
+
+/// Each user's part of what all of these have taken together.
+pub(crate) fn divided(amount: u64, by_user: &BTreeMap<u32, u64>) -> impl Iterator<Item = (u32, u64)> {
+    let all = by_user.values().fold(0_u64, |all, mine| all.saturating_add(*mine)).max(1);
+    by_user.iter().map(move |(user, mine)| {
+        let part = u128::from(amount) * u128::from(*mine) / u128::from(all);
+        (*user, u64::try_from(part).unwrap_or(u64::MAX))
+    })
 }
 
 /// The recorder's own users: its own, and who has become root by sudo(8).

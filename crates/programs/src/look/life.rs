@@ -6,15 +6,12 @@
 //! program's time namespace, where CLOCK_MONOTONIC and CLOCK_BOOTTIME have offsets (time_namespaces(7)); counters have none.
 
 use crate::is_shortage;
-use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Tolerance of some clock ticks: the kernel reports a process's start in hundredths of a second.
 const TICKS_NS: i128 = 30_000_000;
-/// Time namespaces whose offsets are retained.
-const NAMESPACES_MAX: usize = 4096;
 
 /// What clocks in a time namespace show more than those of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +22,10 @@ pub(crate) struct Offsets {
     pub(crate) boottime_ns: i64,
 }
 
-/// The offsets of time namespaces, by their inode numbers.
+/// The offsets of time namespaces. Of others' nothing is kept: the kernel gives the number of one that is gone to another user's.
 #[derive(Debug, Default)]
 pub(crate) struct TimeNamespaces {
     own: Option<(u64, Offsets)>,
-    known: HashMap<u64, Offsets>,
 }
 
 impl TimeNamespaces {
@@ -50,25 +46,17 @@ impl TimeNamespaces {
             return Some(Offsets::default());
         }
         // The kernel shows those of the namespace that children get. After unshare(2) that is another one than the process's.
-        if inode(&process, "time_for_children") == Some(namespace) {
-            let offsets = read(&process)?.less(own_offsets);
-            if self.known.len() >= NAMESPACES_MAX {
-                self.known.clear();
-            }
-            self.known.insert(namespace, offsets);
-        }
-        self.known.get(&namespace).copied()
+        let is_its_own = inode(&process, "time_for_children") == Some(namespace);
+        is_its_own.then(|| read(&process)).flatten().map(|offsets| offsets.less(own_offsets))
     }
 
-    /// The offsets of a process that is gone, by what it said itself: the inode number of its time namespace (0: not known), and that
+    /// The offsets of a process that is gone, or does not show its own, by what it said itself: the inode number of its time namespace (0: not known), and that
     /// namespace's offsets. A lie puts its own events into another time.
     pub(crate) fn claimed(&mut self, (namespace, offsets): (u64, Offsets)) -> Offsets {
         // For this process's own.
         let _ = self.of(std::process::id());
         match self.own {
-            Some((own, own_offsets)) if namespace != 0 && namespace != own => {
-                self.known.get(&namespace).copied().unwrap_or_else(|| offsets.less(own_offsets))
-            }
+            Some((own, own_offsets)) if namespace != 0 && namespace != own => offsets.less(own_offsets),
             _ => Offsets::default(),
         }
     }

@@ -451,18 +451,21 @@ impl Looker {
             let owner = match self.owners.get(&mounts) {
                 // The kernel gives the number of one that is gone to the next one, which may be another user's.
                 Some((pid, owner)) if here.contains(pid) => *owner,
-                _ => {
+                known => {
+                    let before = known.map(|(_, owner)| *owner);
                     self.walked.remove(&mounts);
                     // Whoever's processes have all just ended would be taken for root: the next scan tells.
                     let known = here.iter().take(8).find_map(|pid| Some((*pid, user_of(*pid).ok()?)));
                     let Some((pid, owner)) = known else { continue };
                     self.owners.insert(mounts, (pid, owner));
+                    if before.is_some_and(|before| before != owner) {
+                        self.containers.is_no_more_of(mounts);
+                    }
                     owner
                 }
             };
             let user = owner.map_or(0, |owner| self.subordinates.account_of(owner));
-            let pids = here.iter().copied().take(8).collect();
-            self.walker.ask(Walk { mounts, pids, owner, user });
+            self.walker.ask(Walk { mounts, pids: here.to_vec(), owner, user });
         }
     }
 
@@ -501,7 +504,7 @@ impl Looker {
                 shm.is_its_users |=
                     walk.user != 0 && self.subordinates.account_of(shm.status.st_uid) == walk.user;
                 let shown = || format!("/proc/{pid}/root{SHARED_MEMORY}");
-                match self.containers.found(&self.base, (walk.mounts, pid), shm, walk.owner) {
+                match self.containers.found(&self.base, (walk.mounts, pid), shm, (walk.owner, walk.user)) {
                     Discovery::Known => return true,
                     Discovery::Own => return false,
                     Discovery::New => {
@@ -516,8 +519,8 @@ impl Looker {
             }
             Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
         };
-        // Each container once.
-        if self.told.insert(format!("{cause:?} {}", walk.mounts)) {
+        // Each container once. The kernel gives its number to another user's when it is gone.
+        if self.told.insert(format!("{cause:?} {} {}", walk.user, walk.mounts)) {
             self.out.tell(Found::Refusal(walk.user, cause, example));
         }
         false

@@ -6,6 +6,7 @@
 
 use super::queue::Queue;
 use crate::budget::{HANGING_MAX, HANGING_OF_USER, WALK};
+use crate::containers::is_at_home;
 use crate::hand::{At, Hands};
 use crate::mounts::{Shm, enter, open_shm};
 use nix::sys::eventfd::EventFd;
@@ -14,7 +15,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// A walk: the mount namespace, some of its processes, and whose account it is on.
+/// So many processes show their way to a container, until one does.
+const TRIED: usize = 8;
+
+/// A walk: the mount namespace, its processes, and whose account it is on.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     pub(super) mounts: u64,
@@ -171,7 +175,10 @@ fn work(
 ) {
     while let Ok((number, walk)) = walks.recv() {
         let (mut found, begun) = (Ok(None), Instant::now());
-        for pid in &walk.pids {
+        // Who shares a container with a user who has made a user namespace in it cannot be hidden by however many roots of that user's.
+        let mut at_home = walk.pids.iter().filter(|pid| is_at_home(**pid)).peekable();
+        let others = if at_home.peek().is_none() { walk.pids.as_slice() } else { &[] };
+        for pid in at_home.chain(others).take(TRIED) {
             found = way(&walk, *pid, hands);
             if !matches!(found, Ok(None)) {
                 break;

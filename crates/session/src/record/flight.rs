@@ -136,16 +136,16 @@ impl Run<'_> {
         };
         self.number += 1;
         let frozen = self.flight.freeze(space);
-        let held_bytes = frozen.as_ref().map_or(0, Frozen::held_bytes);
+        let programs = frozen.as_ref().map(Frozen::program_bytes).unwrap_or_default();
         if let Cause::Events(users) = &cause {
-            self.budget.frozen(users, held_bytes);
+            self.budget.frozen(users, &programs);
         }
         match frozen {
             Ok(frozen) => {
                 self.saves.begin(frozen, self.target.join(self.number.to_string()), self.number, cause);
             }
             Err(failure) => {
-                self.over(Finished { cause, held_bytes, number: self.number, result: Err(failure) });
+                self.over(Finished { cause, programs, number: self.number, result: Err(failure) });
             }
         }
     }
@@ -155,7 +155,7 @@ impl Run<'_> {
         self.saves.finished(waits).into_iter().for_each(|finished| self.over(finished));
     }
 
-    fn over(&mut self, Finished { cause, held_bytes, number, result }: Finished) {
+    fn over(&mut self, Finished { cause, programs, number, result }: Finished) {
         if let Ok(written) = &result {
             written.tell(None, self.observer);
         }
@@ -168,7 +168,7 @@ impl Run<'_> {
                 asking.into_iter().for_each(|request| request.answer(&answer));
             }
             Cause::Events(users) => {
-                self.budget.written(&users, held_bytes, result.as_ref().map_or(0, Written::bytes));
+                self.budget.written(&users, &programs, result.as_ref().map_or(0, Written::bytes));
                 self.budget.news().iter().for_each(|news| self.observer.note(news));
             }
         }

@@ -8,7 +8,7 @@
 use super::settings::SnapshotsAsked;
 use super::{KERNEL, PROGRAMS, RecordedTrace};
 use crate::kernel_flight::KernelPart;
-use crate::program_flight::{UserPart, leave_signals_to_others};
+use crate::program_flight::{ProgramBytes, UserPart, leave_signals_to_others};
 use crate::{Failure, Observer};
 use rtscope_ctf::StagedDir;
 use rtscope_programs::requests::SnapshotRequest;
@@ -53,8 +53,8 @@ struct Save {
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) cause: Cause,
-    /// The memory that it took.
-    pub(super) held_bytes: u64,
+    /// What it had of programs.
+    pub(super) programs: ProgramBytes,
     pub(super) number: u32,
     pub(super) result: Result<Written, Failure>,
 }
@@ -68,9 +68,9 @@ pub(super) struct Saves {
 }
 
 impl Frozen {
-    /// What programs' rings held: the memory that it takes.
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.programs.as_ref().map_or(0, UserPart::held_bytes)
+    /// What it has of programs.
+    pub(super) fn program_bytes(&self) -> ProgramBytes {
+        self.programs.as_ref().map(UserPart::program_bytes).unwrap_or_default()
     }
 
     /// Both traces get their names together, when they are whole.
@@ -109,13 +109,13 @@ impl Written {
 impl Saves {
     /// Begins to write one.
     pub(super) fn begin(&mut self, frozen: Frozen, target: PathBuf, number: u32, cause: Cause) {
-        let held_bytes = frozen.held_bytes();
+        let programs = frozen.program_bytes();
         let write = move || {
             leave_signals_to_others();
             frozen.write(&target)
         };
         let died = Failure::Failed("the thread that saves a trace has died".to_string());
-        let mut finished = Finished { cause, held_bytes, number, result: Err(died) };
+        let mut finished = Finished { cause, programs, number, result: Err(died) };
         match Builder::new().name("rtscope-writer".to_string()).spawn(write) {
             Ok(thread) => self.under_way.push(Save { thread, finished }),
             Err(error) => {

@@ -8,6 +8,7 @@
 //! until then. How long they waited is told, since what asked may have been overwritten meanwhile.
 
 use super::settings::SnapshotsAsked;
+use crate::program_flight::ProgramBytes;
 use crate::supply::Supply;
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::collector::SnapshotSpace;
@@ -119,20 +120,22 @@ impl SnapshotBudget {
         SnapshotSpace { named, others, descriptions_of_ring: 1 }
     }
 
-    /// What goes into a trace for these users is held, in so much memory, and is being written.
-    pub(super) fn frozen(&mut self, askers: &BTreeSet<u32>, held_bytes: u64) {
+    /// What goes into a trace for these users is held, and is being written.
+    pub(super) fn frozen(&mut self, askers: &BTreeSet<u32>, programs: &ProgramBytes) {
+        let held_bytes = sum(&programs.held);
         self.number.take(askers, 1);
         // Until its size on the disk is known.
-        self.bytes.take(askers, held_bytes);
-        self.memory.take(askers, held_bytes);
+        self.bytes.take_parts(askers, held_bytes, &programs.held);
+        self.memory.take_parts(askers, held_bytes, &programs.held);
         self.busy(askers, true);
     }
 
-    /// A trace that took so much memory was saved for these users, of this size on the disk.
-    pub(super) fn written(&mut self, askers: &BTreeSet<u32>, held_bytes: u64, bytes: u64) {
-        self.memory.give_back(askers, held_bytes);
-        self.bytes.give_back(askers, held_bytes);
-        self.bytes.take(askers, bytes);
+    /// A trace with this of programs was saved for these users, of this size on the disk. Who asks together with somebody else pays for his own part.
+    pub(super) fn written(&mut self, askers: &BTreeSet<u32>, programs: &ProgramBytes, bytes: u64) {
+        let held_bytes = sum(&programs.held);
+        self.memory.give_parts_back(askers, held_bytes, &programs.held);
+        self.bytes.give_parts_back(askers, held_bytes, &programs.held);
+        self.bytes.take_parts(askers, bytes, &programs.all());
         self.busy(askers, false);
     }
 
@@ -206,6 +209,10 @@ impl SnapshotBudget {
     }
 }
 
+fn sum(bytes: &BTreeMap<u32, u64>) -> u64 {
+    bytes.values().copied().fold(0, u64::saturating_add)
+}
+
 impl Asker {
     /// It has a trace now.
     fn has(&mut self, since: MonotonicNs, now: MonotonicNs) {
@@ -226,13 +233,17 @@ mod tests {
         users.iter().copied().collect()
     }
 
+    fn held(held: &[(u32, u64)]) -> ProgramBytes {
+        ProgramBytes { held: held.iter().copied().collect(), ..ProgramBytes::default() }
+    }
+
     /// Asks in each of these seconds; in how many a trace was saved.
     fn ask(budget: &mut SnapshotBudget, user: u32, seconds: std::ops::Range<u64>, bytes: u64) -> usize {
         let is_saved = |second: &u64| {
             let due = budget.due(&set(&[user]), MonotonicNs(second * SECOND), true);
             if !due.is_empty() {
-                budget.frozen(&due, 2 * bytes);
-                budget.written(&due, 2 * bytes, bytes);
+                budget.frozen(&due, &held(&[(user, 2 * bytes)]));
+                budget.written(&due, &held(&[(user, 2 * bytes)]), bytes);
             }
             due.contains(&user)
         };
@@ -276,8 +287,8 @@ mod tests {
         assert_eq!(budget.due(&set(&[]), at(999), true), set(&[]));
         // It has asked meanwhile.
         assert_eq!(budget.due(&set(&[3]), at(1000), true), set(&[1, 3]));
-        budget.frozen(&set(&[1, 3]), 7);
-        budget.written(&set(&[1, 3]), 7, 5);
+        budget.frozen(&set(&[1, 3]), &held(&[(1, 7)]));
+        budget.written(&set(&[1, 3]), &held(&[(1, 7)]), 5);
         assert_eq!((budget.number.used, budget.bytes.used, budget.memory.used), (1, 5, 0));
     }
 
@@ -288,15 +299,15 @@ mod tests {
         assert_eq!(budget.due(&set(&[1]), at(0), true), set(&[1]));
         let share = budget.space(&set(&[1])).named[&1];
         assert_eq!(share, MEMORY_BYTES / 2);
-        budget.frozen(&set(&[1]), share);
+        budget.frozen(&set(&[1]), &held(&[(1, share)]));
         assert_eq!(budget.due(&set(&[1]), at(2000), true), set(&[]));
         // Another user has a trace, and half of the rest of the memory.
         assert_eq!(budget.due(&set(&[2]), at(2500), true), set(&[2]));
         assert_eq!(budget.space(&set(&[2])).named[&2], MEMORY_BYTES / 4);
-        budget.frozen(&set(&[2]), 100);
+        budget.frozen(&set(&[2]), &held(&[(2, 100)]));
         // As many are written as may be.
         assert_eq!(budget.due(&set(&[3]), at(2600), false), set(&[]));
-        budget.written(&set(&[1]), share, 5);
+        budget.written(&set(&[1]), &held(&[(1, share)]), 5);
         assert_eq!(budget.due(&set(&[]), at(9000), true), set(&[1, 3]));
         let late: Vec<(u32, u64, u64)> = budget
             .asked()
@@ -319,5 +330,18 @@ mod tests {
             all < MEMORY_BYTES && all > MEMORY_BYTES / 2 && space.named[&1] > space.named[&3],
             "{space:?}"
         );
+    }
+
+    #[test]
+    fn who_asks_together_with_somebody_who_holds_much_pays_for_what_is_his_own() {
+        let mut budget = SnapshotBudget::new(0, 1000, set(&[0]));
+        let (both, mut of_each) = (set(&[1, 2]), held(&[(1, 40), (2, 10), (3, 100)]));
+        of_each.described = BTreeMap::from([(1, 50)]);
+        budget.frozen(&both, &of_each);
+        assert_eq!((budget.memory.used_by[&1], budget.memory.used_by[&2]), (140, 110));
+        budget.written(&both, &of_each, 400);
+        // Half of it is of somebody who did not ask.
+        assert_eq!(budget.bytes.used_by, BTreeMap::from([(1, 180 + 200), (2, 20 + 200)]));
+        assert_eq!((budget.bytes.used, budget.memory.used, budget.memory.used_by[&1]), (400, 0, 0));
     }
 }

@@ -5,8 +5,8 @@
 //! What programs' rings held, and what describes their events, is on the account of the user whose programs they are, in whatever snapshot it is; the rest
 //! of a snapshot is on that of the user whose programs' late work asked for it. What the kernel found, and what the recorder's own users cause, has no limit: that is what the watch is for.
 
-use crate::program_flight::UserPart;
-use crate::supply::{Supply, half_of_disk, own_users};
+use crate::program_flight::ProgramBytes;
+use crate::supply::{Supply, divided, half_of_disk, own_users};
 use rtscope_event::MonotonicNs;
 use rtscope_programs::collector::SnapshotSpace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,21 +42,6 @@ pub(super) struct SavedBytes {
     pub(super) took_ns: u64,
     /// All else.
     pub(super) rest: u64,
-}
-
-/// What there was of users' programs in a snapshot, by user.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ProgramBytes {
-    /// Copies of rings.
-    held: BTreeMap<u32, u64>,
-    /// Descriptions of events.
-    described: BTreeMap<u32, u64>,
-}
-
-impl ProgramBytes {
-    pub(super) fn of(part: &UserPart) -> ProgramBytes {
-        ProgramBytes { held: part.held_by_user().clone(), described: part.described_by_user().clone() }
-    }
 }
 
 /// What a user's programs have taken of the time.
@@ -164,9 +149,7 @@ impl SnapshotShares {
         of_rings.chain(described).for_each(|(user, bytes)| self.take(Some(user), bytes));
         self.owed.retain(|_, owed| owed.at(now) > 0);
         // What is read takes time, also what is not in the trace: it may be older.
-        let mut read = programs.held.clone();
-        programs.described.iter().for_each(|(user, bytes)| *read.entry(*user).or_default() += bytes);
-        for (user, took_ns) in divided(saved.took_ns, &read) {
+        for (user, took_ns) in divided(saved.took_ns, &programs.all()) {
             if took_ns > 0 && !self.is_own(user) {
                 let owed_ns = self.owed.get(&user).map_or(0, |owed| owed.at(now));
                 self.owed.insert(user, Owed { ns: owed_ns.saturating_add(took_ns), at: now });
@@ -196,15 +179,6 @@ impl SnapshotShares {
         };
         new.into_iter().map(text).collect()
     }
-}
-
-/// Each user's part of what all of these have taken together.
-fn divided(amount: u64, by_user: &BTreeMap<u32, u64>) -> impl Iterator<Item = (u32, u64)> {
-    let all = by_user.values().fold(0_u64, |all, mine| all.saturating_add(*mine)).max(1);
-    by_user.iter().map(move |(user, mine)| {
-        let part = u128::from(amount) * u128::from(*mine) / u128::from(all);
-        (*user, u64::try_from(part).unwrap_or(u64::MAX))
-    })
 }
 
 #[cfg(test)]

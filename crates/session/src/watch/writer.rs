@@ -11,8 +11,8 @@ use super::hardware::HardwarePart;
 use super::memory::give_back;
 use super::observable::{is_judged_later, is_observable};
 use super::settings::ExplainText;
-use super::shares::{ProgramBytes, SavedBytes};
-use crate::program_flight::UserPart;
+use super::shares::SavedBytes;
+use crate::program_flight::{ProgramBytes, UserPart};
 use crate::{Failure, Observer, wall_clock};
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_analyze::own::{OwnPart, OwnTime};
@@ -213,7 +213,7 @@ fn work(mut job: Job, settings: &Settings, observer: &dyn Observer, actions: &Ac
             (None, false)
         }
     };
-    let programs = job.parts.user.as_ref().map(ProgramBytes::of).unwrap_or_default();
+    let programs = job.parts.user.as_ref().map(UserPart::program_bytes).unwrap_or_default();
     let explanations = explanations.into_iter().zip(parts).collect();
     let hardware = job.parts.hardware;
     FinishedJob {

@@ -174,7 +174,8 @@ impl Looker {
         let dir = File::open(shm).unwrap();
         let status = nix::sys::stat::fstat(&dir).unwrap();
         let shm = Shm { dir: dir.into(), status, is_its_users: true };
-        let found = self.containers.found(&self.base, (1, std::process::id()), shm, user);
+        let found =
+            self.containers.found(&self.base, (1, std::process::id()), shm, (user, user.unwrap_or(0)));
         assert_eq!(found, Discovery::New);
         self.add_container();
         self.containers.all.last().unwrap().number
