@@ -519,8 +519,9 @@ mod tests {
             let shm = Shm { dir, status, is_its_users: true };
             containers.found(Path::new("/dev/shm"), (mounts, 1), shm, (Some(user), account))
         };
-        let all: Vec<Discovery> =
-            (0..1000).map(|number| found(number, 200_000 + number as u32, 1500)).collect();
+        let all: Vec<Discovery> = (0..1000)
+            .map(|number| found(number, 200_000 + rtscope_event::exact::low_half(number), 1500))
+            .collect();
         assert_eq!(all.iter().filter(|found| **found == Discovery::New).count(), CONTAINERS_OF_USER);
         assert_eq!((all[999], found(1000, 1001, 1001)), (Discovery::TooMany, Discovery::New));
     }

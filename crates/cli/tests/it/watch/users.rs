@@ -179,25 +179,33 @@ fn root_what_one_user_describes_takes_nobody_elses_room_in_snapshots() {
     watch.wait_for_type("start").expect("it watches");
     let describe = |name| KilledWithTest::start(&mut users.describe_as(LIAR, name)).expect("it starts");
     let _describe = ["first", "second"].map(describe);
+    let metadata =
+        |entry: &DirEntry| symlink_metadata(entry.path().join("ust/metadata")).map_or(0, |it| it.len());
+    let with_his = || {
+        let snapshots = read_dir(&saved).into_iter().flatten().flatten();
+        snapshots.filter(|entry| metadata(entry) > 1 << 20).count() as u64
+    };
     // A piece at a time: each is to have a snapshot of its own.
     let is_his = |line: &serde_json::Value| line["type"] == "late" && line["from"]["fields"]["cookie"] == 1;
-    for _ in 0..PIECES {
+    let (mut pieces, mut after) = (0, 0);
+    while after < PIECES {
         let mut honest = users.run_as(HONEST, "late", 1);
         honest.env("RTSCOPE_BUFFER", "1M");
         assert!(honest.stdout(Stdio::null()).status().expect("it starts").success());
         watch.wait_for("late work of the honest user", is_his).expect("it is late");
+        pieces += 1;
+        // The programs that describe have to be found first.
+        after += u64::from(with_his() > 0);
+        assert!(pieces < 200, "no snapshot has what they describe");
     }
     let said = watch.stop().expect("it stops");
     assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
     let late = said.late().expect("of its own type");
     let with_snapshot = late.iter().filter(|late| late.snapshot.is_some()).count() as u64;
-    assert_eq!((late.len() as u64, with_snapshot), (PIECES, PIECES));
+    assert_eq!((late.len() as u64, with_snapshot), (pieces, pieces));
     let is_told = |user: u32| said.noted(&format!("because of programs of user {user}, which is his share"));
     assert!(!is_told(HONEST));
     // What he describes is in those snapshots alone that were saved before his share was used up.
-    let metadata =
-        |entry: &DirEntry| symlink_metadata(entry.path().join("ust/metadata")).map_or(0, |it| it.len());
-    let snapshots: Vec<DirEntry> = read_dir(&saved).expect("it saves there").flatten().collect();
-    let with_his = snapshots.iter().filter(|entry| metadata(entry) > 1 << 20).count() as u64;
-    assert!(with_his > 0 && with_his < PIECES / 2, "{with_his} of {}", snapshots.len());
+    let with_his = with_his();
+    assert!(with_his > 0 && with_his < PIECES / 2, "{with_his} of {pieces}");
 }
