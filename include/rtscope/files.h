@@ -117,6 +117,14 @@ static RTSCOPE__NOT_INLINE void rtscope__rest(void)
 
 /* ---- who changes what all threads share ------------------------------------------------------------------------------- */
 
+/* Who was waited for in vain, and since when. */
+struct rtscope__slow_one {
+	uint32_t owner;
+	uint64_t since_ns;
+};
+RTSCOPE__HIDDEN struct rtscope__slow_one rtscope__slow = { 0, 0 };
+#define RTSCOPE__SLOW_NS 200000000
+
 static inline uint32_t rtscope__tid(void)
 {
 	return (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
@@ -147,7 +155,9 @@ static inline int rtscope__take_over_from(struct rtscope__shared *shared, uint32
  */
 static inline int rtscope__take(struct rtscope__shared *shared, int tries)
 {
-	uint32_t tid = rtscope__tid();
+	/* A program that has said that it gives up system calls makes none here. */
+	uint32_t tid = RTSCOPE__LOAD(shared->confined) ? 1 : rtscope__tid();
+	int is_event = tries <= 20;
 
 	for (;;) {
 		uint32_t owner = 0;
@@ -155,14 +165,22 @@ static inline int rtscope__take(struct rtscope__shared *shared, int tries)
 		/* ORDER: acquire; pairs with the release in rtscope__give(): what the last one has changed is seen. */
 		if (__atomic_compare_exchange_n(&shared->busy, &owner, tid, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
-		if (!tries--)
+		/* For whoever has had it for so long each event would wait in vain. */
+		if (!tries-- || (is_event && owner == RTSCOPE__LOAD(rtscope__slow.owner) &&
+				 rtscope__asked_time() - RTSCOPE__LOAD(rtscope__slow.since_ns) > RTSCOPE__SLOW_NS)) {
+			if (owner != RTSCOPE__LOAD(rtscope__slow.owner)) {
+				RTSCOPE__STORE(rtscope__slow.since_ns, rtscope__asked_time());
+				RTSCOPE__STORE(rtscope__slow.owner, owner);
+			}
 			return rtscope__take_over_from(shared, owner);
+		}
 		rtscope__rest();
 	}
 }
 
 static inline void rtscope__give(struct rtscope__shared *shared)
 {
+	RTSCOPE__STORE(rtscope__slow.owner, 0u);
 	/* ORDER: release; as in rtscope__take(). */
 	__atomic_store_n(&shared->busy, 0, __ATOMIC_RELEASE);
 }

@@ -31,6 +31,9 @@ struct rtscope__name {
 	char name[1];
 };
 
+/* How many works were waited for in vain by the last fork: of threads that have jumped out of them, say. The next one does not wait for as many. */
+RTSCOPE__HIDDEN uint32_t rtscope__stale_works = 0;
+
 /* ---- work --------------------------------------------------------------------------------------------------------------- */
 
 /* Signals are blocked until its end: a handler that forks would wait for itself. */
@@ -117,11 +120,14 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
 	/* ORDER: seq_cst; as above: read before `workers`, which is counted before it. So what begins later has another number. */
 	works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	/* ORDER: seq_cst; as above, and acquire: pairs with the release in rtscope__end_work(). */
-	for (int tries = 0; __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) && tries < 200; tries++) {
+	for (int tries = 0;
+	     __atomic_load_n(&shared->workers, __ATOMIC_SEQ_CST) > RTSCOPE__LOAD(rtscope__stale_works) && tries < 200;
+	     tries++) {
 		rtscope__rest();
 		/* ORDER: as above. */
 		works = __atomic_load_n(&rtscope__forking.works, __ATOMIC_SEQ_CST);
 	}
+	RTSCOPE__STORE(rtscope__stale_works, RTSCOPE__LOAD(shared->workers));
 	/*
 	 * Of several at once, the first one's: the others look in vain sometimes. Work that was not waited for may be over before the
 	 * child's memory is copied, and its descriptors were copied before: the child is to look all the same.

@@ -32,6 +32,7 @@ struct rtscope__search {
 	struct rtscope__shared *leader;	 /* NULL: none yet */
 	struct rtscope__shared *program; /* the program's copy, which could lead */
 	uint32_t has_program;		 /* 0: this is another namespace (dlmopen), with another C library */
+	const char *name;		 /* of its own library, however long it is: `path` has the beginning */
 };
 
 static inline void rtscope__look_at_note(struct rtscope__search *search, const unsigned char *note, const char *name,
@@ -73,9 +74,10 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
 
 		mine |= header->p_type == PT_LOAD && (uintptr_t)search->object - begin < header->p_memsz;
 	}
-	if (mine && !is_program)
+	if (mine && !is_program) {
+		search->name = info->name;
 		memcpy(search->object->path, info->name, rtscope__length(info->name, sizeof(search->object->path) - 1));
-	else if (mine)
+	} else if (mine)
 		rtscope__call(__NR_readlinkat, RTSCOPE__AT_FDCWD, (long)"/proc/self/exe", (long)search->object->path,
 			      sizeof(search->object->path) - 1, 0, 0);
 	if (mine)
@@ -109,13 +111,13 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
  * Keeps this library loaded until the process ends: threads, the C library and other objects have pointers into the leader. False:
  * it can be unloaded.
  */
-static inline int rtscope__pin(const struct rtscope__object *object)
+static inline int rtscope__pin(const struct rtscope__search *search)
 {
 #if defined(__PIC__) && !defined(__PIE__)
 	/* RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE. Without dlopen() nothing is ever unloaded. */
-	return object->is_program || !rtscope__load || rtscope__load(object->path, 0x1 | 0x4 | 0x1000) != NULL;
+	return search->object->is_program || !rtscope__load || rtscope__load(search->name, 0x1 | 0x4 | 0x1000) != NULL;
 #else
-	return object->is_program != 0;
+	return search->object->is_program != 0;
 #endif
 }
 

@@ -56,7 +56,9 @@
 #define rtscope__send rtscope__send_2d
 #define rtscope__shared rtscope__shared_2
 #define rtscope__sleeps_long rtscope__sleeps_long_2
+#define rtscope__slow rtscope__slow_2
 #define rtscope__stage rtscope__stage_2d
+#define rtscope__stale_works rtscope__stale_works_2
 #define rtscope__thread_page rtscope__thread_page_2d
 #define rtscope__unlocks rtscope__unlocks_2
 #define rtscope__wait rtscope__wait_2

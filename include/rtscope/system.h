@@ -117,6 +117,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__EAGAIN 11
 #define RTSCOPE__ENOMEM 12
 #define RTSCOPE__EACCES 13
+#define RTSCOPE__EFAULT 14
 #define RTSCOPE__EEXIST 17
 #define RTSCOPE__ELOOP 40 /* asm-generic/errno.h */
 #define RTSCOPE__EINVAL 22
@@ -236,7 +237,9 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *p
 	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
 	long error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
 
-	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM)
+	/* EFAULT, ENOMEM: at the end of a stack, or of memory. It is not another file because of that. */
+	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM || error == -RTSCOPE__EFAULT ||
+	    error == -RTSCOPE__ENOMEM)
 		return 0;
 	if (error)
 		return RTSCOPE__NO_FILE;
@@ -260,8 +263,12 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *p
 /* Whether the number is still that of the file that was opened. One that is closed is nobody's, and may be another one's at once. */
 static inline int rtscope__is_ours(struct rtscope__file file)
 {
-	return !file.identity ||
-	       (file.identity != RTSCOPE__NO_FILE && rtscope__identity_of(file.number, "", NULL) == file.identity);
+	uint64_t identity;
+
+	if (!file.identity || file.identity == RTSCOPE__NO_FILE)
+		return !file.identity;
+	identity = rtscope__identity_of(file.number, "", NULL);
+	return !identity || identity == file.identity;
 }
 
 static inline void rtscope__close_number(int file)

@@ -14,6 +14,8 @@
  *   own left THREADS LIBRARY  at each moment of the making of its buffer, as often as there is one, a thread jumps out of it, or ends, from a handler of SIGTRAP; then LIBRARY
  *                        is loaded and unloaded; prints "left N", how many have had what all threads share, and "works N" of those that did not come to their end
  *                        (x86-64; else nothing is done)
+ *   own idle THREADS LIBRARY  a thread jumps out of there and does nothing more, with its signals blocked or not, sleeping or running; then the same. Also prints
+ *                        "longest N", the time of a load or an unload in ms
  *   own masked EVENTS    a mask that takes everything from the owner of new files, and a child that emits
  */
 #define _GNU_SOURCE
@@ -26,6 +28,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,6 +40,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define EVENTS 5
@@ -330,6 +334,76 @@ static void *leaves(void *unused)
 	return unused;
 }
 
+/* How it is left, and whether it is to end. */
+static int leaves_blocked, leaves_running;
+static volatile int is_over;
+
+static void *leaves_and_idles(void *unused)
+{
+#if defined(__x86_64__)
+	if (!sigsetjmp(back, !leaves_blocked)) {
+		/* As above. */
+		__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
+		rtscope_thread_init();
+		__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
+	}
+#endif
+	while (!is_over) {
+		if (!leaves_running)
+			sleep(1);
+	}
+	return unused;
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int idle(int threads, const char *library)
+{
+	struct sigaction action = { 0 };
+	pthread_t idles, other;
+	long longest = 0;
+
+	/* SA_NODEFER: SIGTRAP is let through without siglongjmp(), too. */
+	action.sa_flags = SA_NODEFER;
+	action.sa_handler = on_step_to_leave;
+	sigaction(SIGTRAP, &action, NULL);
+	for (int i = 0; i < threads; i++) {
+		leaves_blocked = i & 1;
+		leaves_running = i & 2;
+		steps_left = i;
+		is_over = 0;
+		pthread_create(&idles, NULL, leaves_and_idles, NULL);
+		while (!rtscope__shared.busy && left == i && !is_over)
+			sched_yield();
+		for (int unload = 0; unload < 2; unload++) {
+			static void *loaded;
+			long begun = now_ms();
+
+			if (!unload)
+				loaded = dlopen(library, RTLD_NOW);
+			else
+				dlclose(loaded);
+			if (!loaded)
+				return 1;
+			longest = now_ms() - begun > longest ? now_ms() - begun : longest;
+		}
+		pthread_create(&other, NULL, emits_once, NULL);
+		pthread_join(other, NULL);
+		is_over = 1;
+		pthread_join(idles, NULL);
+	}
+	printf("left %ld\nlongest %ld\n", left, longest);
+	return 0;
+}
+
 static int leave(int threads, const char *library)
 {
 	struct sigaction action = { 0 };
@@ -444,6 +518,8 @@ int main(int count, char **words)
 		wrong = grows(number, words[3]);
 	else if (!strcmp(words[1], "exchanged") && count > 3)
 		wrong = exchanged(number, words[3]);
+	else if (!strcmp(words[1], "idle") && count > 3)
+		wrong = idle(number, words[3]);
 	else if (!strcmp(words[1], "left") && count > 3)
 		wrong = leave(number, words[3]);
 	else if (!strcmp(words[1], "masked"))

@@ -157,6 +157,39 @@ fn threads_that_leave_in_the_middle_of_work_keep_nobody_waiting() {
     assert!(recorded.lost() <= left, "{}", recorded.account);
 }
 
+/// Signals let through or not, and the thread asleep or running.
+#[test]
+fn a_thread_that_has_jumped_out_of_work_and_is_idle_keeps_no_library_waiting() {
+    let fixture = Fixture::new();
+    let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
+    let recorded = record(&fixture, &own, &["idle", "8", plugin.to_str().expect("plain")]);
+    assert_nothing_is_wrong(&recorded.output);
+    let left = Recorded::printed_in(&recorded.output, "left ");
+    assert!(left == 8 || !cfg!(target_arch = "x86_64"), "{left}");
+    let longest_ms = Recorded::printed_in(&recorded.output, "longest ");
+    println!("{longest_ms} ms");
+    assert!(longest_ms < 10_000, "{longest_ms} ms");
+    assert_eq!((recorded.events(), recorded.lost()), (8, 0), "{}", recorded.account);
+}
+
+#[test]
+fn a_library_with_a_long_path_is_recorded_where_the_program_has_no_events() {
+    let fixture = Fixture::new();
+    let Some(plugin) = plugin(&fixture) else { return };
+    let host = fixture.path("host.c");
+    let code = "#include <dlfcn.h>\nint main(int n, char **words)\n{\n\tvoid *library = dlopen(words[n - 1], RTLD_NOW);\n\t\
+                ((void (*)(void))dlsym(library, \"library_emits\"))();\n\treturn dlclose(library);\n}\n";
+    std::fs::write(&host, code).expect("a file of the test");
+    let built = Command::new("cc").arg(&host).args(["-ldl", "-o"]).arg(fixture.path("host")).status();
+    assert!(built.expect("it was there").success());
+    let long = fixture.path(&"d".repeat(150)).join("e".repeat(150));
+    std::fs::create_dir_all(&long).expect("a directory of the test");
+    let library = long.join("plugin.so");
+    std::fs::copy(plugin, &library).expect("it was made");
+    let recorded = record(&fixture, &fixture.path("host"), &[library.to_str().expect("plain")]);
+    assert_eq!((recorded.events(), recorded.lost()), (1, 0), "{}", recorded.account);
+}
+
 #[test]
 fn a_host_of_plug_ins_does_not_grow_with_each() {
     let fixture = Fixture::new();
