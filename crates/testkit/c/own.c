@@ -16,6 +16,7 @@
  *                        (x86-64; else nothing is done)
  *   own idle THREADS LIBRARY  a thread jumps out of there and does nothing more, with its signals blocked or not, sleeping or running; then the same. Also prints
  *                        "longest N", the time of a load or an unload in ms
+ *   own ends 0 LIBRARY   with LIBRARY loaded it emits an event, gives up all system calls but those that end it, and ends by exit(3)
  *   own masked EVENTS    a mask that takes everything from the owner of new files, and a child that emits
  */
 #define _GNU_SOURCE
@@ -242,6 +243,27 @@ static int filtered(int threads, char **words)
 	return 0;
 }
 
+static int ends_filtered(const char *library)
+{
+	struct sock_filter steps[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = { sizeof(steps) / sizeof(*steps), steps };
+
+	if (!dlopen(library, RTLD_NOW))
+		return 1;
+	emits_once(NULL);
+	printf("ends\n");
+	fflush(stdout);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter))
+		return 77;
+	return 0;
+}
+
 extern char __data_start[], _end[];
 /* Not in the data that is protected. */
 static volatile long *handled;
@@ -268,16 +290,26 @@ static void on_step(int number)
 	handled[0]++;
 }
 
-static void *emits_step_by_step(void *unused)
+/* A SIGTRAP for each instruction, or no more (0x100: TF); below the red zone. Elsewhere than on x86-64 nothing is done. */
+static inline __attribute__((always_inline)) void step(int is_on)
 {
 #if defined(__x86_64__)
-	/* Below the red zone. 0x100: TF */
-	__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::: "memory", "cc");
-	emits_once(unused);
-	__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::: "memory", "cc");
+	if (is_on)
+		__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
+	else
+		__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::
+					 : "memory", "cc");
 #else
-	emits_once(unused);
+	(void)is_on;
 #endif
+}
+
+static void *emits_step_by_step(void *unused)
+{
+	step(1);
+	emits_once(unused);
+	step(0);
 	return unused;
 }
 
@@ -317,18 +349,19 @@ static void on_step_to_leave(int number)
 	siglongjmp(back, 1);
 }
 
+/* Makes its buffer, and is back when it has left that, with its signals as they were (`restores`) or as they are there. */
+#define LEAVE_MAKING(restores)                    \
+	do {                                      \
+		if (!sigsetjmp(back, restores)) { \
+			step(1);                  \
+			rtscope_thread_init();    \
+			step(0);                  \
+		}                                 \
+	} while (0)
+
 static void *leaves(void *unused)
 {
-#if defined(__x86_64__)
-	if (!sigsetjmp(back, 1)) {
-		/* As above. */
-		__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::
-					 : "memory", "cc");
-		rtscope_thread_init();
-		__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::
-					 : "memory", "cc");
-	}
-#endif
+	LEAVE_MAKING(1);
 	for (uint32_t i = 0; i < EVENTS; i++)
 		RTSCOPE_EVENT(test, own, rtscope_u32(i, i));
 	return unused;
@@ -340,16 +373,7 @@ static volatile int is_over;
 
 static void *leaves_and_idles(void *unused)
 {
-#if defined(__x86_64__)
-	if (!sigsetjmp(back, !leaves_blocked)) {
-		/* As above. */
-		__asm__ volatile("sub $256, %%rsp; pushf; orq $0x100, (%%rsp); popf; add $256, %%rsp" ::
-					 : "memory", "cc");
-		rtscope_thread_init();
-		__asm__ volatile("sub $256, %%rsp; pushf; andq $~0x100, (%%rsp); popf; add $256, %%rsp" ::
-					 : "memory", "cc");
-	}
-#endif
+	LEAVE_MAKING(!leaves_blocked);
 	while (!is_over) {
 		if (!leaves_running)
 			sleep(1);
@@ -518,6 +542,8 @@ int main(int count, char **words)
 		wrong = grows(number, words[3]);
 	else if (!strcmp(words[1], "exchanged") && count > 3)
 		wrong = exchanged(number, words[3]);
+	else if (!strcmp(words[1], "ends") && count > 3)
+		wrong = ends_filtered(words[3]);
 	else if (!strcmp(words[1], "idle") && count > 3)
 		wrong = idle(number, words[3]);
 	else if (!strcmp(words[1], "left") && count > 3)

@@ -172,6 +172,21 @@ fn a_thread_that_has_jumped_out_of_work_and_is_idle_keeps_no_library_waiting() {
     assert_eq!((recorded.events(), recorded.lost()), (8, 0), "{}", recorded.account);
 }
 
+/// `RTSCOPE_LAZY=0`; the C library runs what unloads each object.
+#[test]
+fn a_program_that_has_given_up_system_calls_ends_by_exit_with_its_libraries() {
+    let fixture = Fixture::new();
+    let (Some(own), Some(plugin)) = (own(&fixture), plugin(&fixture)) else { return };
+    let words = ["ends", "0", plugin.to_str().expect("plain")];
+    let unrecorded = alone(Command::new(&own).args(words).env("RTSCOPE_LAZY", "0"));
+    assert_nothing_is_wrong(&unrecorded);
+    let lazy = [&["env", "RTSCOPE_LAZY=0", own.to_str().expect("plain")], words.as_slice()].concat();
+    let output = fixture.recorder(&["--user-buffer", "1M"]).arg("--").args(lazy).output();
+    let recorded = Recorded::of(output.expect("it can be started"));
+    assert!(recorded.output.status.success(), "{:?}", recorded.output);
+    assert_eq!((recorded.events(), recorded.lost()), (1, 0), "{}", recorded.account);
+}
+
 #[test]
 fn a_library_with_a_long_path_is_recorded_where_the_program_has_no_events() {
     let fixture = Fixture::new();
