@@ -283,8 +283,8 @@ impl Containers {
         }
     }
 
-    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`, who may be a subordinate one of `account`'s. A user who mounts what is not his has no container: he could
-    /// have any directory looked at as one, and files made in it.
+    /// The `/dev/shm` of a mount namespace was found, by way of a process; its user is `user`, who may be a subordinate one of `account`'s. A user who mounts
+    /// what is not his has no container: he could have any directory looked at as one, and files made in it.
     pub(crate) fn found(
         &mut self,
         own: &Path,
