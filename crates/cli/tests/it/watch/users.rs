@@ -63,6 +63,27 @@ fn as_user(user: u32) -> Command {
     command
 }
 
+/// A watch of work that saves 20 snapshots a second at most.
+fn watch_saving(saved: &Path, options: &[&str]) -> Rtscope {
+    let mut command = Command::new(program("rtscope").expect("it is built"));
+    command.args([
+        "watch",
+        "work",
+        "--json",
+        "--threshold",
+        "10ms",
+        "--duration",
+        "120s",
+        "--buffer",
+        "256K",
+    ]);
+    command.args(["--rate", "20/s", "--post", "1ms", "--pre", "200ms", "--snapshot-dir"]).arg(saved);
+    command.args(options);
+    let mut watch = Rtscope::start(command).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    watch
+}
+
 fn number(late: &LateResponse) -> u64 {
     let events = late.events.as_ref().expect("two events");
     let Some(FieldValue::Unsigned(number)) = events.from.fields.get("cookie") else { panic!("{late:?}") };
@@ -116,22 +137,7 @@ fn root_snapshots_that_one_users_programs_cause_leave_others_their_room() {
     }
     let users = Users::new();
     let saved = users.directory.path().join("late");
-    let mut command = Command::new(program("rtscope").expect("it is built"));
-    command.args([
-        "watch",
-        "work",
-        "--json",
-        "--threshold",
-        "10ms",
-        "--duration",
-        "120s",
-        "--buffer",
-        "256K",
-    ]);
-    command.args(["--rate", "20/s", "--post", "1ms", "--pre", "200ms", "--snapshots-size", "48M"]);
-    command.arg("--snapshot-dir").arg(&saved);
-    let mut watch = Rtscope::start(command).expect("it starts");
-    watch.wait_for_type("start").expect("it watches");
+    let mut watch = watch_saving(&saved, &["--snapshots-size", "48M"]);
     let mut fills = users.run_as(LIAR, "fills", 0);
     fills.env("RTSCOPE_BUFFER", "8M").stdin(Stdio::piped());
     let _fills = KilledWithTest::start(&mut fills).expect("it starts");
@@ -170,13 +176,7 @@ fn root_what_one_user_describes_takes_nobody_elses_room_in_snapshots() {
     }
     let users = Users::new();
     let saved = users.directory.path().join("late");
-    let mut command = Command::new(program("rtscope").expect("it is built"));
-    command.args(["watch", "work", "-u", "describes:*", "--json", "--threshold", "10ms"]);
-    command.args(["--duration", "120s", "--buffer", "256K", "--rate", "20/s", "--post", "1ms"]);
-    command.args(["--pre", "200ms", "--snapshots-size", "60M"]);
-    command.arg("--snapshot-dir").arg(&saved);
-    let mut watch = Rtscope::start(command).expect("it starts");
-    watch.wait_for_type("start").expect("it watches");
+    let mut watch = watch_saving(&saved, &["--snapshots-size", "60M", "-u", "describes:*"]);
     let describe = |name| KilledWithTest::start(&mut users.describe_as(LIAR, name)).expect("it starts");
     let _describe = ["first", "second"].map(describe);
     let metadata =
