@@ -3,6 +3,7 @@
 
 use super::classes::Header;
 use rtscope_event::{CpuId, MonotonicNs};
+use std::ops::Deref;
 
 /// First word of every packet.
 pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
@@ -10,6 +11,7 @@ pub(crate) const MAGIC: u32 = 0xc1fc_1fc1;
 /// Size of packet header (magic, uuid, stream_id, stream_instance_id) and context, and where the context's fields are.
 pub(super) const HEADER_BYTES: usize = 4 + 16 + 4 + 8;
 pub(super) const CONTEXT_BYTES: usize = 6 * 8 + 4;
+pub(super) const HEAD_BYTES_MAX: usize = HEADER_BYTES + CONTEXT_BYTES;
 
 /// The source of a stream's events.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +40,7 @@ impl EventSource {
 
     pub(super) fn head_bytes(self) -> usize {
         match self {
-            EventSource::Cpu(_) => HEADER_BYTES + CONTEXT_BYTES,
+            EventSource::Cpu(_) => HEAD_BYTES_MAX,
             EventSource::Threads(_) => HEADER_BYTES + CONTEXT_BYTES - 4,
         }
     }
@@ -70,19 +72,41 @@ impl HeadFormat {
         self.place.head_bytes()
     }
 
-    pub(super) fn encode(&self, head: &PacketHead) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + CONTEXT_BYTES);
-        bytes.extend_from_slice(&MAGIC.to_le_bytes());
-        bytes.extend_from_slice(&self.uuid);
-        bytes.extend_from_slice(&self.place.class(self.header).to_le_bytes());
-        bytes.extend_from_slice(&self.place.instance().to_le_bytes());
+    pub(super) fn encode(&self, head: &PacketHead) -> HeadBytes {
+        let mut bytes = HeadBytes { bytes: [0; HEAD_BYTES_MAX], length: 0 };
+        bytes.push(&MAGIC.to_le_bytes());
+        bytes.push(&self.uuid);
+        bytes.push(&self.place.class(self.header).to_le_bytes());
+        bytes.push(&self.place.instance().to_le_bytes());
         let PacketHead { begin, end, content_bytes, packet_bytes, sequence, discarded } = *head;
         for word in [begin.0, end.0, content_bytes * 8, packet_bytes * 8, sequence, discarded] {
-            bytes.extend_from_slice(&word.to_le_bytes());
+            bytes.push(&word.to_le_bytes());
         }
         if let EventSource::Cpu(cpu) = self.place {
-            bytes.extend_from_slice(&cpu.0.to_le_bytes());
+            bytes.push(&cpu.0.to_le_bytes());
         }
         bytes
+    }
+}
+
+/// A head as it is in a file. No memory is allocated for it: each piece of a stream has some.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadBytes {
+    bytes: [u8; HEAD_BYTES_MAX],
+    length: usize,
+}
+
+impl HeadBytes {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+}
+
+impl Deref for HeadBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }

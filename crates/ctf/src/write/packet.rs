@@ -23,7 +23,7 @@ const PACKET_BYTES: usize = 512 * 1024;
 const LOSS_PACKET_BYTES: usize = 16 * 1024;
 
 /// A packet that was written before it was full is continued below this size.
-const FLUSHED_PACKET_BYTES: usize = 64 * 1024;
+const FLUSHED_PACKET_BYTES: usize = 256 * 1024;
 
 /// babeltrace2 2.0.4 takes 2^64 - 1 for "not known", and aborts. A lying program could write that.
 const DISCARDED_MAX: u64 = u64::MAX >> 1;
@@ -310,7 +310,7 @@ impl<W: PacketOutput> PacketWriter<W> {
             self.open_next(self.clock);
             self.after_loss = false;
         } else if self.has_unwritten() {
-            self.write(self.clock)?;
+            self.write(self.clock, false)?;
         }
         Ok(())
     }
@@ -352,12 +352,9 @@ impl<W: PacketOutput> PacketWriter<W> {
     }
 
     fn close(&mut self, end: MonotonicNs) -> io::Result<()> {
-        self.write(end)?;
+        let bytes = self.write(end, true)?;
         self.done.packets += 1;
-        self.done.bytes += match &mut self.last {
-            Some(last) => last.close(&mut self.out)?,
-            None => self.begun as u64,
-        };
+        self.done.bytes += bytes;
         if self.out.is_due() {
             self.end_file(end)?;
         }
@@ -400,8 +397,9 @@ impl<W: PacketOutput> PacketWriter<W> {
     }
 
     /// Fills in values that are known only now, and writes with one call; with a second one if the head has been written already.
-    /// Until that succeeds, the head describes the earlier content.
-    fn write(&mut self, end: MonotonicNs) -> io::Result<()> {
+    /// Until that succeeds, the head describes the earlier content. Returns how large the packet is by now; if it is the last write, with the
+    /// unused space behind its content.
+    fn write(&mut self, end: MonotonicNs, is_last: bool) -> io::Result<u64> {
         let bytes = self.begun + self.in_hand();
         let head = PacketHead {
             begin: self.begin,
@@ -413,10 +411,16 @@ impl<W: PacketOutput> PacketWriter<W> {
             discarded: self.discarded,
         };
         let run = &self.run[..self.run_bytes];
+        let mut size = bytes as u64;
         if let Some(last) = &mut self.last {
             let head_bytes = self.format.bytes();
             let first = if self.begun == 0 { &self.buffer[head_bytes..] } else { &self.buffer };
-            last.write(&mut self.out, head, self.begun.max(head_bytes) as u64, [first, run])?;
+            let (from, events) = (self.begun.max(head_bytes) as u64, [first, run]);
+            if is_last {
+                size = last.close(&mut self.out, head, from, events)?;
+            } else {
+                last.write(&mut self.out, head, from, events)?;
+            }
         } else {
             let head = self.format.encode(&head);
             if self.begun == 0 {
@@ -430,7 +434,7 @@ impl<W: PacketOutput> PacketWriter<W> {
         self.begun = bytes;
         self.buffer.clear();
         self.run_bytes = 0;
-        Ok(())
+        Ok(size)
     }
 }
 

@@ -9,8 +9,10 @@
 //! Only on ext4: XFS does the same by itself, Btrfs would not compress these blocks, and memory (tmpfs) has none.
 
 use super::followed::GrowingFile;
+use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statfs::{EXT4_SUPER_MAGIC, fstatfs};
+use nix::sys::uio::pwritev;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -81,8 +83,25 @@ impl GrowingFile for ReservedFile {
         self.file.write_all_at(bytes, at)
     }
 
-    fn extend(&mut self, pages: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        self.write_vectored(pages)
+    fn rewrite_both(&mut self, at: u64, [first, second]: [&[u8]; 2]) -> io::Result<()> {
+        let mut done = 0;
+        if let (false, false, Ok(offset)) = (first.is_empty(), second.is_empty(), i64::try_from(at)) {
+            done = match pwritev(&self.file, &[io::IoSlice::new(first), io::IoSlice::new(second)], offset) {
+                Err(errno) if errno != Errno::EINTR => return Err(errno.into()),
+                written => written.unwrap_or(0),
+            };
+        }
+        let rest = [&first[done.min(first.len())..], &second[done.saturating_sub(first.len())..]];
+        let mut at = at + done as u64;
+        for piece in rest.into_iter().filter(|piece| !piece.is_empty()) {
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, pages: &[u8]) -> io::Result<usize> {
+        self.write(pages)
     }
 
     fn cut(&mut self, at: u64) -> io::Result<()> {

@@ -500,13 +500,16 @@ impl GrowingFile for StreamFile {
         self.file()?.rewrite(at, bytes)
     }
 
-    fn extend(&mut self, pages: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes: usize = pages.iter().map(|page| page.len()).sum();
+    fn rewrite_both(&mut self, at: u64, pieces: [&[u8]; 2]) -> io::Result<()> {
+        self.file()?.rewrite_both(at, pieces)
+    }
+
+    fn extend(&mut self, pages: &[u8]) -> io::Result<usize> {
         let is_begun = self.file.is_some();
         if let Some(place) = &mut self.place {
             let account = if is_begun { place.file_account } else { place.account };
-            place.trace.ring.add(account, bytes as u64)?;
-            place.held += bytes as u64;
+            place.trace.ring.add(account, pages.len() as u64)?;
+            place.held += pages.len() as u64;
         }
         self.file()?.extend(pages)
     }
