@@ -9,9 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The file system is asked after so many bytes; and, while little is left and nothing may be written, after so long.
+/// The file system is asked after so many bytes, and while there is far more than little after so long: its answer takes as long as a thousand
+/// events. While little is left and nothing may be written, it is asked after that time, too.
 const LOOK_BYTES: u64 = 1 << 20;
 const LOOK_AFTER: Duration = Duration::from_millis(100);
+/// Part of what is there above little that may be written unasked. Others write, too, so it is not all of it.
+const UNASKED_PART: u64 = 16;
 /// Little is a tenth of what there was, within these limits, and half of it at most.
 const LITTLE_MIN: u64 = 64 << 20;
 const LITTLE_MAX: u64 = 4 << 30;
@@ -22,6 +25,8 @@ pub(super) struct DiskRoom {
     directory: PathBuf,
     /// Less than this is little; `None`: nobody has looked.
     little: Option<u64>,
+    /// What may be written in a short time without asking.
+    unasked: u64,
     /// How much there was when it became little, and what each has written since; `None`: there is more.
     left: Option<u64>,
     since: BTreeMap<u32, u64>,
@@ -39,6 +44,7 @@ impl DiskRoom {
         DiskRoom {
             directory,
             little: None,
+            unasked: 0,
             left: None,
             since: BTreeMap::new(),
             looked: None,
@@ -56,7 +62,7 @@ impl DiskRoom {
         self.users.insert(uid);
         *self.since.entry(uid).or_default() += bytes;
         self.written += bytes;
-        if self.written >= LOOK_BYTES {
+        if self.written >= LOOK_BYTES && (self.written >= self.unasked || !self.has_just_looked()) {
             self.ask();
         }
     }
@@ -71,6 +77,7 @@ impl DiskRoom {
 
     fn look(&mut self, free: u64) {
         let little = *self.little.get_or_insert((free / 10).clamp(LITTLE_MIN, LITTLE_MAX).min(free / 2));
+        self.unasked = free.saturating_sub(little) / UNASKED_PART;
         if free < little && self.left.is_none() {
             (self.left, self.since) = (Some(free), BTreeMap::new());
         } else if free >= little {
@@ -80,10 +87,14 @@ impl DiskRoom {
 
     /// Whether this user's events are left out now. Others may have made room meanwhile.
     pub(super) fn refuses_now(&mut self, uid: u32) -> bool {
-        if self.refuses(uid) && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AFTER) {
+        if self.refuses(uid) && !self.has_just_looked() {
             self.ask();
         }
         self.refuses(uid)
+    }
+
+    fn has_just_looked(&self) -> bool {
+        self.looked.is_some_and(|looked| looked.elapsed() < LOOK_AFTER)
     }
 
     fn refuses(&self, uid: u32) -> bool {
@@ -140,5 +151,27 @@ mod tests {
             room.look(free);
             assert_eq!(room.left.is_some(), is_little, "{free}");
         }
+    }
+    #[test]
+    fn with_much_room_the_file_system_is_asked_seldom_and_near_the_end_for_each_mebibyte() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut room = DiskRoom::new(directory.path().to_owned());
+        let mut asks_after = |free: u64, bytes: u64| {
+            room.little = Some(LITTLE_MAX);
+            room.look(free);
+            // Nobody waits here: it was a moment ago, or will be.
+            (room.written, room.looked) = (0, Some(Instant::now() + LOOK_AFTER));
+            room.wrote(1000, bytes);
+            room.written == 0
+        };
+        let above = |bytes: u64| LITTLE_MAX + bytes;
+        assert!(!asks_after(above(1 << 30), 63 << 20) && asks_after(above(1 << 30), 64 << 20));
+        assert!(!asks_after(above(32 << 20), 1 << 20) && asks_after(above(32 << 20), 2 << 20));
+        assert!(!asks_after(above(0), (1 << 20) - 1) && asks_after(above(0), 1 << 20));
+        assert!(!asks_after(LITTLE_MAX - 1, (1 << 20) - 1) && asks_after(LITTLE_MAX - 1, 1 << 20));
+        // And after a while in any case.
+        (room.written, room.looked, room.unasked) = (0, None, u64::MAX);
+        room.wrote(1000, 1 << 20);
+        assert_eq!(room.written, 0);
     }
 }
