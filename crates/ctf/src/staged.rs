@@ -8,19 +8,24 @@
 //!
 //! Who owns the directory above can exchange the hidden one for another, with links in it, and root would write where they lead. So the hidden directory is opened
 //! once, and its files are made in what is open.
+//!
+//! Whether a hidden directory's writer is gone must not be guessed: each is locked by its writer (flock), and what a killed one left is not. Nobody
+//! else may open it before it has its name, so nobody else can lock it.
 
 use crate::Error;
-use nix::fcntl::{OFlag, openat, renameat};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// A directory being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
-/// it with its content. A killed process leaves the hidden directory behind; it is safe to remove.
+/// it with its content. A killed process leaves the hidden directory behind: [`remove_abandoned`].
 #[derive(Debug)]
 pub struct StagedDir {
     /// Where its files are made.
@@ -36,29 +41,59 @@ pub struct StagedDir {
 #[derive(Debug)]
 struct Open {
     parent: OwnedFd,
-    this: OwnedFd,
+    this: This,
+    /// Of whom it is to be, once it has its name.
+    mode: Mode,
 }
+
+/// The directory that is filled. Some file systems have no locks: what is left there stays.
+#[derive(Debug)]
+enum This {
+    Locked(Flock<OwnedFd>),
+    Open(OwnedFd),
+}
+
+impl AsFd for This {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            This::Locked(lock) => lock.as_fd(),
+            This::Open(this) => this.as_fd(),
+        }
+    }
+}
+
+/// A directory of which only the mode is of interest.
+const USUAL: &str = "usual";
 
 /// For a directory whose entries are used by its descriptor.
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_CLOEXEC);
 
 impl Open {
-    /// Makes a directory and opens what was made.
-    fn make(parent: &Path, name: &Path) -> io::Result<Open> {
+    /// Makes a directory and opens what was made. `None`: somebody took it for abandoned before it was locked.
+    fn make(parent: &Path, name: &Path) -> io::Result<Option<Open>> {
         let parent: OwnedFd = File::options().read(true).custom_flags(DIRECTORY.bits()).open(parent)?.into();
-        mkdirat(&parent, name, Mode::from_bits_truncate(0o777))?;
-        let this = openat(&parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+        mkdirat(&parent, name, Mode::S_IRWXU)?;
+        let this = match openat(&parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty()) {
+            Err(Errno::ENOENT) => return Ok(None),
+            this => this?,
+        };
         let (status, own) = (fstat(&this)?, nix::unistd::geteuid().as_raw());
-        let open = Open { parent, this };
-        let is_empty = fs::read_dir(open.path())?.next().is_none();
+        let is_empty = fs::read_dir(path_of(&this))?.next().is_none();
         if status.st_uid != own || !is_empty {
             return Err(io::Error::other("somebody else has exchanged it while it was made"));
         }
-        Ok(open)
+        let mode = usual_mode(&this)?;
+        let this = match Flock::lock(this, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => This::Locked(lock),
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            Err((this, _)) => This::Open(this),
+        };
+        let open = Open { parent, this, mode };
+        Ok(open.is_still(name).then_some(open))
     }
 
     fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.this.as_raw_fd()))
+        path_of(&self.this)
     }
 
     /// Whether this name in the directory above is still what is open.
@@ -80,19 +115,21 @@ impl StagedDir {
     pub fn new(target: &Path) -> Result<StagedDir, Error> {
         let name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?;
         refuse_existing(target)?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
-        let temporary = target.with_file_name(&hidden);
-        let open = Open::make(parent_of(target), Path::new(&hidden));
-        let open = open.map_err(Error::io("make the directory", &temporary))?;
-        Ok(StagedDir {
-            path: open.path(),
-            temporary,
-            target: target.to_owned(),
-            open: Some(open),
-            published: false,
-        })
+        loop {
+            let mut hidden = std::ffi::OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
+            let temporary = target.with_file_name(&hidden);
+            let open = Open::make(parent_of(target), Path::new(&hidden));
+            let Some(open) = open.map_err(Error::io("make the directory", &temporary))? else { continue };
+            return Ok(StagedDir {
+                path: open.path(),
+                temporary,
+                target: target.to_owned(),
+                open: Some(open),
+                published: false,
+            });
+        }
     }
 
     /// A directory that the caller manages, on the same file system: if it is not published, it stays.
@@ -138,8 +175,48 @@ impl StagedDir {
         if !open.is_still(Path::new(hidden)) {
             return Err(io::Error::other("somebody else has exchanged it"));
         }
+        let _ = fchmod(&open.this, open.mode);
         Ok(renameat(&open.parent, hidden, &open.parent, name)?)
     }
+}
+
+/// Removes the hidden directories that writers left which were killed, of those whose target's name is one of these. Those that live keep theirs,
+/// and somebody else's lock on `directory` itself does not matter.
+pub fn remove_abandoned(directory: &Path, is_wanted: impl Fn(&str) -> bool) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if !name.to_str().and_then(target_of).is_some_and(&is_wanted) {
+            continue;
+        }
+        let flags = DIRECTORY | OFlag::O_NOFOLLOW;
+        let open = File::options().read(true).custom_flags(flags.bits()).open(entry.path());
+        // Held until it is gone: its writer, if it is just beginning, makes another then.
+        if let Some(_lock) =
+            open.ok().and_then(|open| Flock::lock(open, FlockArg::LockExclusiveNonblock).ok())
+        {
+            // It costs disk space and nothing else: not worth a failure.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The name that a hidden directory would get.
+fn target_of(hidden: &str) -> Option<&str> {
+    let (name, id) = hidden.strip_prefix('.')?.strip_suffix(".partial")?.rsplit_once('.')?;
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then_some(name)
+}
+
+/// The mode that a directory gets in this one, by the umask and what the file system adds.
+fn usual_mode(directory: &OwnedFd) -> io::Result<Mode> {
+    mkdirat(directory, USUAL, Mode::from_bits_truncate(0o777))?;
+    let status = fstatat(directory, USUAL, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    unlinkat(directory, USUAL, UnlinkatFlags::RemoveDir)?;
+    Ok(Mode::from_bits_truncate(status.st_mode))
+}
+
+fn path_of(open: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_fd().as_raw_fd()))
 }
 
 /// `.` for what has only a name.
@@ -162,9 +239,8 @@ impl Drop for StagedDir {
         let Some(open) = self.open.as_ref().filter(|_| !self.published) else { return };
         let Some(hidden) = self.temporary.file_name() else { return };
         if open.is_still(Path::new(hidden)) {
-            let parent = PathBuf::from(format!("/proc/self/fd/{}", open.parent.as_raw_fd()));
             // A failure here is ignored: the error that led here is being reported already.
-            let _ = fs::remove_dir_all(parent.join(hidden));
+            let _ = fs::remove_dir_all(path_of(&open.parent).join(hidden));
         }
     }
 }
@@ -188,6 +264,7 @@ fn sync(directory: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap();
@@ -242,6 +319,38 @@ mod tests {
             let text = Error::io("write", &path)(io::Error::other("full")).to_string();
             assert!(text.contains(root.path().to_str().unwrap()) && text.contains(name), "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_and_what_one_fills_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let hidden =
+            |name: &str| root.path().join(format!(".{name}.0123456789abcdef0123456789abcdef.partial"));
+        for name in ["final", "others"] {
+            fs::create_dir(hidden(name)).unwrap();
+            fs::write(hidden(name).join("file"), "text").unwrap();
+        }
+        fs::create_dir(root.path().join(".final.0123.partial")).unwrap();
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        // Whoever may read it can lock the directory above.
+        let above = Flock::lock(File::open(root.path()).unwrap(), FlockArg::LockExclusive).unwrap();
+        remove_abandoned(root.path(), |name| name == "final");
+        drop(above);
+        assert!(!hidden("final").exists() && hidden("others").exists());
+        assert_eq!(names(root.path()).len(), 3);
+        staged.publish().unwrap();
+    }
+
+    #[test]
+    fn nobody_else_can_lock_what_is_filled_and_all_can_read_what_is_complete() {
+        let root = tempfile::tempdir().unwrap();
+        let usual = root.path().join("usual");
+        fs::create_dir(&usual).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let staged = StagedDir::new(&root.path().join("final")).unwrap();
+        assert_eq!(mode(staged.path()), 0o700);
+        staged.publish().unwrap();
+        assert_eq!(mode(&root.path().join("final")), mode(&usual));
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use super::shares::SavedBytes;
 use super::writer::Parts;
 use crate::{Failure, Observer};
-use rtscope_ctf::{StagedDir, TraceInfo, read_trace, write_trace};
+use rtscope_ctf::{Links, StagedDir, TraceInfo, open_regular, read_trace, write_trace};
 use rtscope_event::Recording;
 use rtscope_flight::monotonic_now;
 use rtscope_store::trigger::{self, TriggerFile};
@@ -132,12 +132,26 @@ const TRIGGER_BYTES_MAX: u64 = 64 << 20;
 
 /// The file may come from anybody: a regular file of a bounded size, or nothing.
 fn trigger_text(path: &Path) -> io::Result<String> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
-    }
     let mut text = String::new();
-    let length = fs::File::open(path)?.take(TRIGGER_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let length = open_regular(path, Links::Follow)?.take(TRIGGER_BYTES_MAX + 1).read_to_string(&mut text)?;
     if length as u64 > TRIGGER_BYTES_MAX { Err(io::Error::other("larger than 64 MiB")) } else { Ok(text) }
+}
+
+/// Removes what killed watches left: snapshots that nobody will finish.
+pub(super) fn remove_leftovers(directory: &Path) {
+    rtscope_ctf::remove_abandoned(directory, is_of_a_snapshot);
+}
+
+/// `20261120T234107Z-1`, perhaps with `.2` after the number.
+fn is_of_a_snapshot(name: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parse = || {
+        let (stamp, number) = name.split_once('-')?;
+        let (day, time) = stamp.strip_suffix('Z')?.split_once('T')?;
+        let is_stamp = day.len() == 8 && time.len() == 6 && digits(day) && digits(time);
+        Some(is_stamp && number.split('.').all(digits))
+    };
+    parse().unwrap_or(false)
 }
 
 /// `DIR/20261120T234107Z-1`, or with a further number if that is taken.
@@ -152,4 +166,19 @@ pub(super) fn free_name(dir: &Path, stamp: &str, number: u64) -> PathBuf {
         .map(|again| dir.join(format!("{stamp}-{number}.{again}")))
         .find(|path| is_free(path))
         .unwrap_or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_snapshots_are_swept() {
+        for ours in ["20261120T234107Z-1", "20261120T234107Z-12.2"] {
+            assert!(is_of_a_snapshot(ours), "{ours}");
+        }
+        for other in ["20261120T234107Z", "20261120T234107Z-", "notes-1", "", "20261120T2341Z-1", "kernel"] {
+            assert!(!is_of_a_snapshot(other), "{other}");
+        }
+    }
 }

@@ -31,7 +31,6 @@ pub mod spans;
 mod stacks;
 pub mod state;
 mod summary;
-mod sweep;
 mod verdict;
 mod writer;
 
@@ -54,7 +53,6 @@ use rtscope_analyze::summary::Report;
 use rtscope_event::{Glob, Irq, OriginKind, Tracker};
 use rtscope_kernel::EbpfPrograms;
 use std::sync::Arc;
-use sweep::DirectoryUse;
 
 /// A watch that has begun.
 #[derive(Clone, Debug)]
@@ -122,7 +120,9 @@ pub fn run(settings: &WatchSettings, stop: &Stop, observer: &Arc<dyn Observer>) 
     };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut plan = Plan::new(settings)?;
-    let _use = plan.snapshot_dir.as_deref().map(DirectoryUse::enter);
+    if let Some(directory) = &plan.snapshot_dir {
+        files::remove_leftovers(directory);
+    }
     let mut child = placement.hold(&plan.command, settings.command_output)?;
     if let Some(child) = &child {
         plan.target_command(child.pid());
