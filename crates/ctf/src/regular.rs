@@ -1,17 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening files of other writers: only regular files, and without blocking.
 //!
-//! Opening a pipe waits for its other end, and reading a device may never end. Whether the name is that of a regular
-//! file is only certain once it is open, so it is opened without blocking and checked afterwards.
+//! Opening a pipe waits for its other end, opening a device may do something (a watchdog is armed by it), and reading one may never end.
+//! Files of the kernel's own file systems are called regular, and reading one may take from others what they wait for (`trace_pipe`). Who owns
+//! a directory can put a link to any of these into it, for somebody with more rights to follow. So it is found out first what there is
+//! (`O_PATH` opens nothing), and then that is opened and not its name.
 
 use nix::fcntl::OFlag;
+use nix::sys::statfs::{
+    BPF_FS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEBUGFS_MAGIC, FsType, PROC_SUPER_MAGIC,
+    SECURITYFS_MAGIC, SYSFS_MAGIC, TRACEFS_MAGIC, fstatfs,
+};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
-const LOOP: i32 = nix::Error::ELOOP as i32;
-const NO_DEVICE: i32 = nix::Error::ENXIO as i32;
+/// File systems without files that anybody has stored.
+const OF_THE_KERNEL: [FsType; 8] = [
+    PROC_SUPER_MAGIC,
+    SYSFS_MAGIC,
+    TRACEFS_MAGIC,
+    DEBUGFS_MAGIC,
+    CGROUP_SUPER_MAGIC,
+    CGROUP2_SUPER_MAGIC,
+    SECURITYFS_MAGIC,
+    BPF_FS_MAGIC,
+];
 
 /// The treatment of a symbolic link as the last part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +41,47 @@ pub enum Links {
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when it is something else; otherwise the system's error.
+/// [`io::ErrorKind::InvalidInput`] when it is something else, or one of the kernel's; otherwise the system's error.
 pub fn open_regular(path: &Path, links: Links) -> io::Result<File> {
-    let no_file = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
     let link = match links {
         Links::Follow => OFlag::empty(),
         Links::Refuse => OFlag::O_NOFOLLOW,
     };
-    // On a regular file, O_NONBLOCK changes nothing.
-    let flags = OFlag::O_NONBLOCK | link;
-    let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(path) {
-        // A link; a socket, or a device without a driver.
-        Err(error) if matches!(error.raw_os_error(), Some(LOOP | NO_DEVICE)) => return Err(no_file()),
-        opened => opened?,
+    // That it is to be read is ignored.
+    let there = OpenOptions::new().read(true).custom_flags((OFlag::O_PATH | link).bits()).open(path)?;
+    if !there.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    if OF_THE_KERNEL.contains(&fstatfs(&there)?.filesystem_type()) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is a file of the kernel's, which nobody has stored",
+        ));
+    }
+    // On a regular file, O_NONBLOCK changes nothing but that a lease is not waited for.
+    let open = |path: &Path, link: OFlag| {
+        OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | link).bits()).open(path)
     };
-    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+    match open(&inside(&there), OFlag::empty()) {
+        // There is no /proc.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (there, opened) = (there.metadata()?, open(path, link)?);
+            let is_same =
+                opened.metadata().map(|opened| (opened.dev(), opened.ino()) == (there.dev(), there.ino()))?;
+            if is_same { Ok(opened) } else { Err(io::Error::other("it was exchanged while it was opened")) }
+        }
+        opened => opened,
+    }
+}
+
+/// Opens a directory, and nothing that has taken its name.
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path)
+}
+
+/// A path to what is open, whatever its name leads to by now.
+pub(crate) fn inside(open: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()))
 }
 
 #[cfg(test)]
@@ -69,5 +111,25 @@ mod tests {
         }
         assert_eq!(kind(&at("link"), Links::Follow), None);
         assert_eq!(kind(&at("link"), Links::Refuse), Some(io::ErrorKind::InvalidInput));
+        // Regular by their kind, and with effects when they are read.
+        std::os::unix::fs::symlink("/proc/self/status", at("to-the-kernels")).unwrap();
+        assert_eq!(kind(&at("to-the-kernels"), Links::Follow), Some(io::ErrorKind::InvalidInput));
+    }
+
+    /// What opening a device does cannot be undone. Whether one is opened is seen by a pipe.
+    #[test]
+    fn nothing_is_opened_to_find_out_that_it_is_no_regular_file() {
+        use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+        let root = tempfile::tempdir().unwrap();
+        let (file, pipe) = (root.path().join("file"), root.path().join("pipe"));
+        fs::write(&file, "x").unwrap();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let opened = |path: &Path| {
+            let watch = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+            watch.add_watch(path, AddWatchFlags::IN_OPEN).unwrap();
+            drop(open_regular(path, Links::Follow));
+            watch.read_events().is_ok()
+        };
+        assert!(opened(&file) && !opened(&pipe));
     }
 }

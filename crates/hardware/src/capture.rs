@@ -7,9 +7,10 @@
 //!   capture.json   what was asked for, how perf's clock becomes CLOCK_MONOTONIC, and what is missing, by CPU and cause
 //! ```
 
+use rtscope_ctf::{Links, open_regular};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 /// The form of `capture.json`.
@@ -127,16 +128,18 @@ impl CaptureInfo {
     /// When the system refuses, or it is not understood.
     pub fn read(directory: &Path) -> io::Result<Option<CaptureInfo>> {
         let path = directory.join(DESCRIPTION);
-        let size = match fs::metadata(&path) {
-            Ok(data) if data.is_file() => data.len(),
-            Ok(_) => return Err(io::Error::other("capture.json is not a regular file")),
+        let file = match open_regular(&path, Links::Follow) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                return Err(io::Error::other("capture.json is not a regular file"));
+            }
             Err(error) => return Err(error),
         };
-        if size > DESCRIPTION_MAX {
+        let mut text = String::new();
+        if file.take(DESCRIPTION_MAX + 1).read_to_string(&mut text)? as u64 > DESCRIPTION_MAX {
             return Err(io::Error::other("capture.json is larger than 16 MiB"));
         }
-        let text = fs::read_to_string(&path)?;
         let wrong = |why: &dyn std::fmt::Display| io::Error::other(format!("capture.json: {why}"));
         let info: CaptureInfo = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
         if info.schema != SCHEMA {

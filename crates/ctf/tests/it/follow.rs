@@ -12,6 +12,7 @@ use rtscope_testkit::recordings::info;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -302,8 +303,9 @@ fn each_event_comes_once_from_a_writer_that_does_not_wait() {
 #[test]
 fn a_trace_that_is_removed_or_made_anew_ends_what_follows_it() {
     let directory = tempfile::tempdir().unwrap();
-    for is_made_anew in [false, true] {
-        let target = directory.path().join(format!("trace{is_made_anew}"));
+    // A pipe would be waited for by whoever opens it.
+    for then in ["nothing", "another", "a pipe"] {
+        let target = directory.path().join(then);
         let mut reader = Reader::new(&target);
         let mut recording = Recording::new(&target);
         recording.begin_stream();
@@ -313,9 +315,16 @@ fn a_trace_that_is_removed_or_made_anew_ends_what_follows_it() {
         recording.event(0, 0, 1);
         recording.flush();
         fs::remove_dir_all(partial(&target).join("trace")).unwrap();
-        if is_made_anew {
-            fs::create_dir(&target).unwrap();
-            fs::write(target.join("metadata"), "/* CTF 1.8 */").unwrap();
+        match then {
+            "another" => {
+                fs::create_dir(&target).unwrap();
+                fs::write(target.join("metadata"), "/* CTF 1.8 */").unwrap();
+            }
+            "a pipe" => {
+                let made = Command::new("mkfifo").arg(partial(&target).join("trace")).arg(&target).status();
+                assert!(made.unwrap().success());
+            }
+            _ => {}
         }
         assert_eq!(reader.take(u64::MAX >> 2), Stage::Removed);
         assert_eq!(reader.lines, ["0", "1"], "what it has open it reads");

@@ -11,8 +11,8 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use std::fs;
-use std::io::{self, ErrorKind};
+use rtscope_ctf::{Links, open_regular};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Component, Path, PathBuf};
 
 /// Why a snapshot cannot be read.
@@ -261,7 +261,7 @@ impl Snapshot {
         let mut files: BTreeMap<&Path, Arc<[u8]>> = BTreeMap::new();
         for dump in &core.dumps {
             if !files.contains_key(dump.path.as_path()) {
-                match fs::read(&dump.path) {
+                match read(&dump.path) {
                     Ok(bytes) => drop(files.insert(&dump.path, bytes.into())),
                     Err(error) => {
                         errors.push(SnapshotError::Io(dump.path.clone(), error));
@@ -351,7 +351,7 @@ fn inside(directory: &Path, file: &str) -> Result<PathBuf, SnapshotError> {
 /// The path of a file, where it is no device and no pipe. Programs may be anywhere: several snapshots share them.
 fn regular(path: PathBuf) -> Result<PathBuf, SnapshotError> {
     // One that is not there is an error where it is read.
-    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+    if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
         return Err(refused(path, "it is not a regular file"));
     }
     Ok(path)
@@ -393,13 +393,20 @@ impl Section {
     }
 }
 
+/// All of a regular file: a directory may come from anybody.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path, Links::Follow)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 struct Ini {
     sections: Vec<Section>,
 }
 
 impl Ini {
     fn read(path: &Path) -> Result<Self, SnapshotError> {
-        let bytes = fs::read(path).map_err(|error| SnapshotError::Io(path.to_path_buf(), error))?;
+        let bytes = read(path).map_err(|error| SnapshotError::Io(path.to_path_buf(), error))?;
         let mut sections: Vec<Section> = Vec::new();
         for (number, line) in String::from_utf8_lossy(&bytes).lines().enumerate() {
             let line = line.trim();

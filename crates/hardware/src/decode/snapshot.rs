@@ -6,8 +6,8 @@ use crate::coresight::Framing;
 use crate::coresight::snapshot::{Core, Format, Snapshot, Source};
 use crate::etm::Image;
 use crate::program::{Memory, Program};
+use rtscope_ctf::{Links, open_regular};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
     let named = settings.memory()?;
     for buffer in &snapshot.buffers {
         let failed = |source| DecodeError::Io { path: buffer.path.clone(), source };
-        let file = Arc::new(File::open(&buffer.path).map_err(failed)?);
+        let file = Arc::new(open_regular(&buffer.path, Links::Follow).map_err(failed)?);
         let bytes = file.metadata().map_err(failed)?.len();
         let pieces = vec![Piece { at: 0, bytes, is_apart: false }];
         let stream = |name: String, kind, frames, (memory, image): Known| Stream {

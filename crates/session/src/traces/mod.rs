@@ -8,9 +8,8 @@ mod times;
 pub use filter::EventFilter;
 
 use crate::{Failure, Observer};
-use rtscope_ctf::{DamagedFile, Follower, Stage, TraceSet};
+use rtscope_ctf::{DamagedFile, Follower, Links, Stage, TraceSet, open_regular};
 use rtscope_event::counted;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +50,7 @@ pub fn open(path: &Path, observer: &dyn Observer) -> Result<TraceSet, Failure> {
 /// What to do with the file of a tool that does not write CTF.
 fn of_another_tool(path: &Path) -> Option<String> {
     let mut begin = [0; 10];
-    File::open(path).ok()?.read_exact(&mut begin).ok()?;
+    open_regular(path, Links::Follow).ok()?.read_exact(&mut begin).ok()?;
     let path = path.display();
     match &begin {
         // "PERFILE2" on the machine's side of bytes.

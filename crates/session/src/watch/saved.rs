@@ -3,11 +3,12 @@
 
 use super::files;
 use crate::Failure;
+use rtscope_ctf::{Links, open_regular};
 use rtscope_event::LateResponse;
 use serde::Deserialize;
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// A line of a file of `--json` that is read at most; one of ours has some hundred kilobytes.
@@ -66,10 +67,10 @@ struct Line {
 
 fn in_lines(path: &Path) -> Result<Vec<LateResponse>, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::doing(format!("reading {}", path.display()), error);
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-        return Err(failed(&"neither a regular file nor a directory"));
-    }
+    let file = open_regular(path, Links::Follow).map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => failed(&"neither a regular file nor a directory"),
+        _ => failed(&error),
+    })?;
     let mut reader = BufReader::new(file);
     let (mut late, mut found, mut number) = (Vec::new(), false, 0);
     loop {

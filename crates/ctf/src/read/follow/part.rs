@@ -3,14 +3,13 @@
 
 use super::super::files::METADATA_BYTES_MAX;
 use crate::Error;
-use crate::regular::{Links, open_regular};
+use crate::regular::{Links, inside, open_directory, open_regular};
 use crate::write::RingFileName;
 use rtscope_event::exact::index;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -42,9 +41,12 @@ impl Part {
     pub(super) fn open(growing: &Path, complete: &Path, trace: usize) -> Result<Option<Part>, Error> {
         for directory in [growing, complete] {
             let path = directory.join(METADATA);
-            match open_regular(&path, Links::Follow) {
-                Ok(file) => {
-                    let opened = File::open(directory).map_err(Error::io("open", directory))?;
+            let opened = open_directory(directory).and_then(|opened| {
+                let file = open_regular(&inside(&opened).join(METADATA), Links::Follow)?;
+                Ok((opened, file))
+            });
+            match opened {
+                Ok((opened, file)) => {
                     let identity = identity(&opened).map_err(Error::io("look at", directory))?;
                     return Ok(Some(Part {
                         directory: opened,
@@ -73,7 +75,7 @@ impl Part {
     /// Finds out what has become of the directory and its metadata.
     pub(super) fn look(&mut self) -> Result<(), Error> {
         let is_at = |path: &Path| {
-            File::open(path).and_then(|file| identity(&file)).is_ok_and(|found| found == self.identity)
+            open_directory(path).and_then(|found| identity(&found)).is_ok_and(|found| found == self.identity)
         };
         // In this order: it may be renamed between the two.
         if !self.is_complete && !is_at(&self.growing) {
@@ -95,7 +97,7 @@ impl Part {
 
     /// A path to the directory that stays valid when it is renamed.
     fn inside(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd()))
+        inside(&self.directory)
     }
 
     /// Opens a file that was found in it.
