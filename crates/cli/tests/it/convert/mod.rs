@@ -8,6 +8,7 @@ mod late;
 mod model;
 mod spans;
 
+use super::command::rtscope;
 use model::{Event, Expected, StateRow};
 use rtscope_testkit::perfetto::{COMPLAINTS, Row, engine, query};
 use rtscope_testkit::recordings::info;
@@ -16,6 +17,7 @@ use rtscope_testkit::skip;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -322,4 +324,34 @@ fn a_device_or_a_pipe_is_written_to_and_a_link_is_followed() {
         run(&["convert", link.to_str().unwrap(), "--to", "perfetto"], &programs_trace()).status.success()
     );
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink() && fs::read(&target).unwrap() == whole);
+}
+
+/// As open(2) would not, where `fs.protected_symlinks` is set as distributions set it.
+// NEEDS: machine
+#[test]
+fn root_vm_a_link_of_somebody_else_in_a_directory_for_all_is_not_followed() {
+    std::fs::write("/proc/sys/fs/protected_symlinks", "1").unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    let recorded = rtscope()
+        .args(["record", "-k", "sched:sched_process_exit", "-o"])
+        .arg(at("trace"))
+        .args(["--", "true"])
+        .output()
+        .unwrap();
+    assert!(recorded.status.success(), "{recorded:?}");
+    std::fs::write(at("precious"), "of root's").unwrap();
+    let for_all = at("for-all");
+    std::fs::create_dir(&for_all).unwrap();
+    std::fs::set_permissions(&for_all, PermissionsExt::from_mode(0o1777)).unwrap();
+    let link = for_all.join("out");
+    symlink(at("precious"), &link).unwrap();
+    // One's own is followed.
+    for (owner, is_followed) in [(1000, false), (0, true)] {
+        lchown(&link, Some(owner), Some(owner)).unwrap();
+        let converted =
+            rtscope().arg("convert").arg(at("trace")).arg(&link).args(["--to", "perfetto"]).output().unwrap();
+        let is_there = std::fs::read(at("precious")).unwrap() == b"of root's";
+        assert_eq!((converted.status.success(), is_there), (is_followed, !is_followed), "{converted:?}");
+    }
 }
