@@ -13,6 +13,33 @@ const METADATA_HEADER_BYTES: usize = 37;
 /// The largest metadata that is read: of a whole kernel's tracepoints it is 2 MB.
 pub(super) const METADATA_BYTES_MAX: u64 = 64 << 20;
 
+/// The largest metadata of all traces that are read together: each byte of it takes ten of memory.
+pub(super) const ALL_METADATA_BYTES_MAX: u64 = 256 << 20;
+/// What a trace takes at least, counted as its metadata.
+const TRACE_BYTES_MIN: u64 = 16 << 10;
+
+/// What is left for the metadata of traces that are read together.
+#[derive(Debug)]
+pub(super) struct Room(u64);
+
+impl Room {
+    pub(super) fn new() -> Room {
+        Room(ALL_METADATA_BYTES_MAX)
+    }
+
+    /// Takes the room of one more trace.
+    pub(super) fn take(&mut self, dir: &Path, metadata_bytes: usize) -> Result<(), Error> {
+        let needed = (metadata_bytes as u64).max(TRACE_BYTES_MIN);
+        self.0 = self.0.checked_sub(needed).ok_or_else(|| Error::Metadata {
+            path: dir.join("metadata"),
+            line: 1,
+            what: "with it all traces here have more than 256 MiB of metadata; read some of them at a time"
+                .to_owned(),
+        })?;
+        Ok(())
+    }
+}
+
 /// The directory with the metadata: `dir`, or `dir/kernel` (a snapshot's directory, or an LTTng session's).
 pub(super) fn trace_dir(dir: &Path) -> Result<PathBuf, Error> {
     let inside = dir.join("kernel");
@@ -124,6 +151,19 @@ fn unpack(bytes: &[u8], word: impl Fn([u8; 4]) -> u32) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn traces_that_are_read_together_have_a_bounded_amount_of_metadata() {
+        let mut room = Room::new();
+        let taken = |room: &mut Room, bytes: usize| {
+            (0..).take_while(|_| room.take(Path::new("t"), bytes).is_ok()).count()
+        };
+        assert_eq!(taken(&mut room, 60 << 20), 4);
+        // However little it is, a trace takes something.
+        assert_eq!(taken(&mut room, 0), 1024);
+        let refused = room.take(Path::new("t"), 0).unwrap_err().to_string();
+        assert!(refused.contains("some of them at a time"), "{refused}");
+    }
 
     #[test]
     fn packets_of_metadata_are_joined() {

@@ -142,8 +142,9 @@ impl TraceSet {
     /// [`TraceSet::damaged`].
     pub fn open(path: &Path) -> Result<TraceSet, Error> {
         let mut traces: Vec<OpenTrace> = Vec::new();
+        let mut room = files::Room::new();
         for dir in files::trace_dirs(path)? {
-            add_trace(&mut traces, dir)?;
+            add_trace(&mut traces, dir, &mut room)?;
         }
         traces.sort_by(|one, other| {
             let key = |trace: &OpenTrace| (trace.uuid().is_none(), trace.uuid());
@@ -328,10 +329,13 @@ fn stream(trace: usize, class: &TraceClass, group: Vec<(PathBuf, FileIndex)>) ->
 }
 
 /// Adds a directory as a trace, or to the trace that it is another part of.
-fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf) -> Result<(), Error> {
-    let class = metadata(&dir)?;
+fn add_trace(traces: &mut Vec<OpenTrace>, dir: PathBuf, room: &mut files::Room) -> Result<(), Error> {
+    let path = dir.join("metadata");
+    let text = files::metadata_text(&path)?;
+    let class = metadata_of(&path, &text)?;
     let same = traces.iter_mut().find(|trace| class.uuid.is_some() && trace.class.uuid == class.uuid);
     let Some(trace) = same else {
+        room.take(&dir, text.len())?;
         let plans = TracePlans::new(&class);
         traces.push(OpenTrace { dirs: vec![dir], class, plans });
         return Ok(());
