@@ -172,8 +172,12 @@ impl Follower {
         let is_idle = self.grown.elapsed() > Duration::from_millis(300);
         let is_over = is_idle && !there.is_empty() && there.iter().all(|path| is_abandoned(path));
         self.look_for_parts()?;
+        let streams = self.tails.len();
         for place in 0..self.parts.len() {
             self.look_at_part(place)?;
+        }
+        if self.tails.len() > streams {
+            self.rank();
         }
         let is_complete = !self.parts.is_empty() && self.parts.iter().all(|part| part.is_complete);
         let is_removed = self.parts.iter().any(|part| part.is_gone && !part.is_complete);
@@ -303,7 +307,6 @@ impl Follower {
         });
         self.tails.push(tail);
         self.generation += 1;
-        self.rank();
         Ok(true)
     }
 
