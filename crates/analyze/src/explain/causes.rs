@@ -323,7 +323,7 @@ impl Explainer<'_> {
                     self.wait_on(at, cpu, (stay.from, stay.to), wait, tally);
                 }
                 None => {
-                    let ns = stay.to.since(stay.from);
+                    let ns = stay.to.since(stay.from.max(at.from));
                     if ns > 0 {
                         tally.unknown(Note::PlaceUnknown, ns);
                     }
@@ -346,10 +346,14 @@ impl Explainer<'_> {
         // Idle when the wait began: it comes back. Idle later on, with a runnable task: the scheduler would not let it run.
         let mut may_come_back = true;
         for segment in &segments {
-            let ns = segment.duration_ns();
             may_come_back &= segment.thread == Some(Tid(0));
             if segment.thread != blocking {
                 blocking = None; // It has been switched out; should it come back, it was scheduled to.
+            }
+            // The wait for the CPU may have begun before the step.
+            let ns = segment.to.since(segment.from.max(at.from));
+            if ns == 0 {
+                continue;
             }
             match (segment.what, self.interference(segment.what)) {
                 (_, Some((kind, actor))) => tally.add(kind, actor, ns),

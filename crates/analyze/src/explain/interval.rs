@@ -61,7 +61,7 @@ impl Explainer<'_> {
             return (Some(StepKind::Run), WaitKind::None);
         }
         let tid = at.late.tid;
-        let kind = match self.doing_at(tid, at.from, at.to) {
+        let kind = match self.doing_at(tid, at.from, at.to).0 {
             Doing::Running(_) => StepKind::Run,
             Doing::Woken => StepKind::Wakeup,
             Doing::Preempted => StepKind::Preempted,

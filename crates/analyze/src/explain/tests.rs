@@ -572,17 +572,54 @@ const INVERSION: &str = "
     510 0 sched_switch prev_tid=9 preempt=1 next_tid=7 next_prio=19
     600 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=9";
 
+/// The same where the driver wakes both before it waits.
+const ASKED: &str = "
+    5 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=0
+    100 0 vector_entry kind=local_timer
+    101 0 hrtimer_expire_entry softexpires_ns=100 expires_ns=100
+    102 0 sched_waking tid=7 prio=19
+    103 0 hrtimer_expire_exit
+    104 0 vector_exit kind=local_timer
+    110 0 sched_switch prev_tid=0 next_tid=7 next_prio=19
+    120 0 sched_waking tid=9
+    130 0 sched_waking tid=8 prio=39
+    150 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=futex next_tid=8 next_prio=39
+    450 0 sched_switch prev_tid=8 prev_prio=39 prev_state=1 prev_wait=futex next_tid=9
+    500 0 sched_waking tid=7 prio=19
+    510 0 sched_switch prev_tid=9 preempt=1 next_tid=7 next_prio=19
+    600 0 sched_switch prev_tid=7 prev_prio=19 prev_state=1 prev_wait=sleep next_tid=9";
+
+/// The one response of `ctl`, by cycles.
+fn explained_cycle(text: &str) -> Explanation {
+    let recording = recording(0, text);
+    let mut config = Config::new(0);
+    config.end = EndCondition::Cycle;
+    config.target = Target::Comm(Glob::new("ctl").unwrap());
+    let (responses, _) = replay(&recording, &config);
+    let explainer = Explainer::new(&recording);
+    let [response] = &responses[..] else { panic!("{responses:?}") };
+    explainer.explain(&explainer.report(response, 0, 1))
+}
+
+#[test]
+fn who_was_woken_before_a_wait_begins_has_its_place_in_it() {
+    let explanation = explained_cycle(ASKED);
+    let [wait] = &explanation.waits[..] else { panic!("{explanation:?}") };
+    let kept = wait.kept.as_ref().unwrap();
+    assert_eq!(
+        (kept.holder.tid, kept.thread.tid, kept.time_ns, wait.is_inversion),
+        (Tid(9), Tid(8), 300, true)
+    );
+    let step = explanation.steps.iter().find(|step| step.kind == StepKind::Wait).unwrap();
+    let times: Vec<_> = step.causes.iter().map(|cause| (cause.kind, cause.time_ns)).collect();
+    assert_eq!(times, [(CauseKind::ThreadInterference, 300), (CauseKind::Holder, 50)]);
+    assert_eq!((explanation.unknown_ns, &step.notes[..]), (0, &[][..]));
+}
+
 #[test]
 fn a_priority_inversion_is_named_with_all_three() {
     let waits = |text: &str| {
-        let recording = recording(0, text);
-        let mut config = Config::new(0);
-        config.end = EndCondition::Cycle;
-        config.target = Target::Comm(Glob::new("ctl").unwrap());
-        let (responses, _) = replay(&recording, &config);
-        let explainer = Explainer::new(&recording);
-        let [response] = &responses[..] else { panic!("{responses:?}") };
-        let explanation = explainer.explain(&explainer.report(response, 0, 1));
+        let explanation = explained_cycle(text);
         let [wait] = &explanation.waits[..] else { panic!("{explanation:?}") };
         let step = explanation.steps.iter().find(|step| step.kind == StepKind::Wait).unwrap();
         assert_eq!(step.causes.iter().map(|cause| cause.time_ns).sum::<u64>(), step.duration_ns);

@@ -30,6 +30,8 @@ pub(super) enum Doing {
 #[derive(Clone, Copy, Debug)]
 struct Phase {
     doing: Doing,
+    /// When it began to: the time of the first may have begun before.
+    since: MonotonicNs,
     from: MonotonicNs,
     to: MonotonicNs,
 }
@@ -54,15 +56,15 @@ impl Explainer<'_> {
         depth: usize,
         tally: &mut Tally,
     ) {
-        for Phase { doing, from, to } in self.phases(tid, from, to) {
+        for Phase { doing, since, from, to } in self.phases(tid, from, to) {
             let placed = PlacedStep { from, to, ..*at };
             match doing {
                 Doing::Running(cpu) => self.held(tid, cpu, (from, to), tally),
                 Doing::Woken => {
-                    self.wait(&placed, tid, &self.stays_after_waking(tid, from, to), true, tally);
+                    self.wait(&placed, tid, &self.stays_after_waking(tid, since, to), true, tally);
                 }
                 Doing::Preempted => {
-                    self.wait(&placed, tid, &self.stays_after_preemption(tid, from, to), false, tally);
+                    self.wait(&placed, tid, &self.stays_after_preemption(tid, since, to), false, tally);
                 }
                 Doing::Blocked(Some(waker)) if depth > 0 && waker != tid && waker != at.late.tid => {
                     self.time_of(at, waker, (from, to), depth - 1, tally);
@@ -91,7 +93,7 @@ impl Explainer<'_> {
     /// What a thread did from `from` to `to`, without a gap.
     fn phases(&self, tid: Tid, from: MonotonicNs, to: MonotonicNs) -> Vec<Phase> {
         let mut phases = Vec::new();
-        let mut doing = self.doing_at(tid, from, to);
+        let (mut doing, mut since) = self.doing_at(tid, from, to);
         let mut begin = from;
         for event in self.events_between(from, to) {
             let next = match event.kind {
@@ -109,26 +111,29 @@ impl Explainer<'_> {
                 _ => continue,
             };
             if begin < event.time {
-                phases.push(Phase { doing, from: begin, to: event.time });
+                phases.push(Phase { doing, since, from: begin, to: event.time });
             }
-            (doing, begin) = (next, event.time);
+            (doing, since, begin) = (next, event.time, event.time);
         }
         if begin < to {
-            phases.push(Phase { doing, from: begin, to });
+            phases.push(Phase { doing, since, from: begin, to });
         }
         phases
     }
 
-    /// What a thread does at `from`: as its last event before says, or else its first one after.
-    pub(super) fn doing_at(&self, tid: Tid, from: MonotonicNs, to: MonotonicNs) -> Doing {
+    /// What a thread does at `from`, and since when: as its last event before says, or else its first one after, since `from` then.
+    pub(super) fn doing_at(&self, tid: Tid, from: MonotonicNs, to: MonotonicNs) -> (Doing, MonotonicNs) {
         let end = self.recording.events.partition_point(|event| event.time < from);
-        let before = self.recording.events[..end].iter().rev().find_map(|event| match event.kind {
-            EventKind::SchedSwitch { next_tid, .. } if next_tid == tid => Some(Doing::Running(event.cpu)),
-            EventKind::SchedSwitch { prev_tid, prev_state, preempt, .. } if prev_tid == tid => {
-                Some(if preempt || prev_state.0 == 0 { Doing::Preempted } else { Doing::Blocked(None) })
-            }
-            EventKind::SchedWaking { tid: woken, .. } if woken == tid => Some(Doing::Woken),
-            _ => None,
+        let before = self.recording.events[..end].iter().rev().find_map(|event| {
+            let doing = match event.kind {
+                EventKind::SchedSwitch { next_tid, .. } if next_tid == tid => Doing::Running(event.cpu),
+                EventKind::SchedSwitch { prev_tid, prev_state, preempt, .. } if prev_tid == tid => {
+                    if preempt || prev_state.0 == 0 { Doing::Preempted } else { Doing::Blocked(None) }
+                }
+                EventKind::SchedWaking { tid: woken, .. } if woken == tid => Doing::Woken,
+                _ => return None,
+            };
+            Some((doing, event.time))
         });
         let after = || {
             self.events_between(from, to).find_map(|event| match event.kind {
@@ -138,7 +143,7 @@ impl Explainer<'_> {
                 _ => None,
             })
         };
-        before.or_else(after).unwrap_or(Doing::Unknown)
+        before.unwrap_or_else(|| (after().unwrap_or(Doing::Unknown), from))
     }
 
     /// The thread that runs on a CPU and is in no interrupt there.
@@ -192,18 +197,19 @@ impl Explainer<'_> {
         depth: usize,
         kept: &mut Vec<Kept>,
     ) {
-        for Phase { doing, from, to } in self.phases(holder, from, to) {
+        for Phase { doing, since, from, to } in self.phases(holder, from, to) {
             let stays = match doing {
-                Doing::Woken => self.stays_after_waking(holder, from, to),
-                Doing::Preempted => self.stays_after_preemption(holder, from, to),
+                Doing::Woken => self.stays_after_waking(holder, since, to),
+                Doing::Preempted => self.stays_after_preemption(holder, since, to),
                 Doing::Blocked(Some(waker)) if depth > 0 && waker != holder && waker != waiter => {
                     self.kept(waker, (from, to), waiter, depth - 1, kept);
                     continue;
                 }
                 _ => continue,
             };
-            for (cpu, stay) in stays.iter().filter_map(|stay| Some((stay.cpu?, stay))) {
-                for segment in self.timeline.slice(cpu, stay.from, stay.to) {
+            let stays = stays.iter().filter(|stay| stay.to > from);
+            for (cpu, stay) in stays.filter_map(|stay| Some((stay.cpu?, stay))) {
+                for segment in self.timeline.slice(cpu, stay.from.max(from), stay.to) {
                     let Activity::Thread(tid) = segment.what else { continue };
                     if tid == holder {
                         continue;
