@@ -470,7 +470,7 @@ fn wait_line(wait: &InnerWait, waiter: &str, is_over: bool) -> String {
     let kept = kept.unwrap_or_default();
     match by {
         Some(by) if wait.is_inversion => format!(
-            "priority inversion: {waiter} waited {time} {what} held by {}{kept}; a mutex with PTHREAD_PRIO_INHERIT prevents this",
+            "priority inversion: {waiter} waited {time} {what} held by {}{kept}; where it is a mutex, PTHREAD_PRIO_INHERIT prevents this",
             thread_label(by)
         ),
         Some(by) => format!("waited: {time} {what}, until {} ended that{kept}", thread_label(by)),
