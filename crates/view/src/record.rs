@@ -136,7 +136,7 @@ fn duration(from: MonotonicNs, until: Option<MonotonicNs>) -> String {
 fn ends(is_interrupted: bool, losses: &[Loss]) -> String {
     let mut text = String::new();
     if is_interrupted {
-        text.push_str("the recording was killed; what it lost at its end is unknown\n");
+        text.push_str("the recording was cut off; what it lost at its end is unknown\n");
     }
     if losses.is_empty() {
         text.push_str("lost: nothing\n");
