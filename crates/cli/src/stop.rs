@@ -22,10 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The exit code after a second Ctrl-C.
 const ENDED_AT_ONCE: i32 = 128 + SIGINT;
+/// What comes within this time after the first Ctrl-C is the same one: timeout(1) sends its signal to the process, and then to its group.
+const SAME: Duration = Duration::from_millis(20);
 /// How often it is tried to remove instances, every 5 ms.
 const SWEEPS: u32 = 100;
 
@@ -76,7 +78,7 @@ fn register(handle: &StopHandle) -> io::Result<()> {
 
 /// Ends the process at a Ctrl-C that follows another signal. A thread, and no handler: what is left to do then is no matter of a handler.
 fn wait_for_force(interrupts: &UnixStream, others: &UnixStream) {
-    let mut is_asked = false;
+    let (mut is_asked, mut first) = (false, None);
     loop {
         let mut watched = [interrupts, others].map(|stream| PollFd::new(stream.as_fd(), PollFlags::POLLIN));
         if !matches!(poll(&mut watched, PollTimeout::NONE), Ok(_) | Err(Errno::EINTR)) {
@@ -89,10 +91,13 @@ fn wait_for_force(interrupts: &UnixStream, others: &UnixStream) {
             false => 0,
         };
         let (interrupts, others) = (count(interrupts, has_come[0]), count(others, has_come[1]));
-        if interrupts > usize::from(!is_asked) {
+        // After another signal one is enough.
+        let is_another = is_asked || first.is_some_and(|first: Instant| first.elapsed() >= SAME);
+        if interrupts > 0 && is_another {
             end_now();
         }
-        is_asked |= interrupts + others > 0;
+        is_asked |= others > 0;
+        first = first.or_else(|| (interrupts > 0).then(Instant::now));
     }
 }
 

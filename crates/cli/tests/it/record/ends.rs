@@ -9,6 +9,7 @@ use rtscope_testkit::process::{KilledWithTest, wait_until};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A recording by ftrace that has events.
 struct Recorder {
@@ -66,8 +67,11 @@ fn root_a_recording_that_is_ended_at_once_leaves_nothing_in_the_kernel() {
         let [instance] = &recorder.instances()[..] else { panic!("{}", recorder.notes()) };
         // As long as somebody has it open it cannot be removed, which is tried for a tenth of a second: it does not end in order before.
         let held = File::open(instance.join("trace_options")).expect("it is there");
+        let begun = Instant::now();
         recorder.signal(first);
-        wait_until("it ends", || !recorder.is_on());
+        wait_until("it ends, and a Ctrl-C is another one", || {
+            !recorder.is_on() && begun.elapsed() > Duration::from_millis(25)
+        });
         recorder.signal(Signal::SIGINT);
         let words = format!("/proc/{}/cmdline", recorder.process.id());
         wait_until("it tidies up", || fs::read(&words).is_ok_and(|words| words.ends_with(b"sweep\0")));
@@ -95,6 +99,19 @@ fn root_other_signals_at_the_end_of_a_recording_change_nothing() {
         assert_eq!((recorder.code(), recorder.instances()), (Some(0), Vec::new()), "{second}");
         assert!(recorder.trace.join("kernel/metadata").is_file());
     }
+}
+
+/// timeout(1) sends its signal to the process, and to the group that it is in.
+// NEEDS: host
+#[test]
+fn root_a_ctrl_c_that_comes_twice_at_once_is_one() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut recorder = Recorder::start(directory.path(), &[]);
+    recorder.signal(Signal::SIGINT);
+    recorder.signal(Signal::SIGINT);
+    assert_eq!((recorder.code(), recorder.instances()), (Some(0), Vec::new()), "{}", recorder.notes());
+    assert!(recorder.trace.join("kernel/metadata").is_file());
 }
 
 // NEEDS: host
