@@ -123,6 +123,15 @@ static inline int rtscope__is_no_session(int error, int is_roots)
 							  error == -RTSCOPE__ENXIO || error == -RTSCOPE__EAGAIN));
 }
 
+/* What the kernel finds without waiting for anybody (openat2(2)); else -EAGAIN. */
+static inline int rtscope__open_at_hand(const char *path, int flags)
+{
+	/* struct open_how; 0x20: RESOLVE_CACHED */
+	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC), 0, 0x20 };
+
+	return (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)path, (long)how, sizeof(how), 0, 0);
+}
+
 /*
  * Opens root's session. Where root does not record it is not there, and to find that out the kernel waits until nobody reads or changes /dev/shm, which any user
  * can do for as long as he likes. So only what the kernel has at hand is asked for (openat2(2), since Linux 5.12), and a tmpfs has at hand all that there is.
@@ -131,18 +140,26 @@ static inline int rtscope__is_no_session(int error, int is_roots)
 static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_roots_session(void)
 {
 	const int flags = RTSCOPE__O_RDONLY | RTSCOPE__O_NONBLOCK;
-	/* struct open_how; 0x20: RESOLVE_CACHED */
-	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW | RTSCOPE__MARK), 0,
-				  0x20 };
 	struct rtscope__file file = { -RTSCOPE__EAGAIN, RTSCOPE__NO_FILE };
 	uint64_t status[15] = { 0 };
 
 	if (rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
 		return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
-	/* Somebody may have been renaming something. 0x01021994: TMPFS_MAGIC */
-	for (int tries = 0; tries < 4 && file.number == -RTSCOPE__EAGAIN; tries++)
-		file.number = (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)RTSCOPE__ROOTS_SESSION,
-						       (long)how, sizeof(how), 0, 0);
+	/*
+	 * Nothing is at hand either while anybody anywhere renames something or changes mounts, which one user can do without end, and for as long as the one who
+	 * does it has no CPU. So only those tries count after which a longer way was at hand, and he is not followed in step. 0x01021994: TMPFS_MAGIC
+	 */
+	for (int tries = 0, counted = 0; tries < 200 && counted < 8; tries++) {
+		file.number =
+			rtscope__open_at_hand(RTSCOPE__ROOTS_SESSION, flags | RTSCOPE__O_NOFOLLOW | RTSCOPE__MARK);
+		if (file.number != -RTSCOPE__EAGAIN)
+			break;
+		if (tries % 4 == 3)
+			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
+		/* For writing: that is refused to everybody once it is found, and no descriptor is made. */
+		counted +=
+			rtscope__open_at_hand("/dev/shm/../shm/../shm/../shm", RTSCOPE__O_WRONLY) != -RTSCOPE__EAGAIN;
+	}
 	if (file.number >= 0) {
 		file.identity = rtscope__identity_of(file.number, "", NULL);
 		/* Another one of the program's has the number meanwhile. */

@@ -51,6 +51,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 
 /* asm-generic/fcntl.h, asm/fcntl.h */
 #define RTSCOPE__O_RDONLY 0
+#define RTSCOPE__O_WRONLY 1
 #define RTSCOPE__O_RDWR 2
 #define RTSCOPE__O_CREAT 0100
 #define RTSCOPE__O_EXCL 0200
