@@ -94,24 +94,36 @@ static inline uint64_t rtscope__asked_time(void)
 	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* Whether the thread has a real-time policy, or a scheduler of its own. */
+static inline int rtscope__is_realtime(void)
+{
+	/* 0x40000000: SCHED_RESET_ON_FORK */
+	long policy = rtscope__call(__NR_sched_getscheduler, 0, 0, 0, 0, 0, 0) & ~0x40000000L;
+
+	/* SCHED_OTHER, SCHED_BATCH, SCHED_IDLE */
+	return policy != 0 && policy != 3 && policy != 5;
+}
+
 /*
  * Lets others run for 100 us, or longer where there are many. It sleeps, so that one of a lower priority runs as well. But the kernel adds the thread's timer
- * slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after a long sleep because of that the process yields instead.
+ * slack to a sleep, which may be any time (PR_SET_TIMERSLACK, systemd's TimerSlackNSec=): after a long sleep because of that the process yields instead. Not a
+ * real-time thread, whose sleeps have no slack, and for which a yield lets only its like run.
  */
 static RTSCOPE__NOT_INLINE void rtscope__rest(void)
 {
 	struct timespec pause = { 0, 100000 };
 	uint64_t begun = rtscope__asked_time();
 
-	if (RTSCOPE__LOAD(rtscope__sleeps_long)) {
+	if (RTSCOPE__LOAD(rtscope__sleeps_long) && !rtscope__is_realtime()) {
 		do {
 			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
 		} while (begun && rtscope__asked_time() - begun < 100000);
 		return;
 	}
 	rtscope__call(__NR_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-	if (rtscope__asked_time() - begun > 3000000 &&
-	    rtscope__call(__NR_prctl, RTSCOPE__PR_GET_TIMERSLACK, 0, 0, 0, 0, 0) > 1000000)
+	/* The usual slack is 50 us, and who waits at most 200 times is to wait for 40 ms at most. */
+	if (rtscope__asked_time() - begun > 200000 &&
+	    rtscope__call(__NR_prctl, RTSCOPE__PR_GET_TIMERSLACK, 0, 0, 0, 0, 0) > 100000)
 		RTSCOPE__STORE(rtscope__sleeps_long, 1);
 }
 

@@ -378,16 +378,6 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
 	return thread;
 }
 
-/* Whether a blocking collector may make this thread wait: never one with a real-time policy. */
-static inline int rtscope__may_wait(void)
-{
-	/* 0x40000000: SCHED_RESET_ON_FORK */
-	long policy = rtscope__call(__NR_sched_getscheduler, 0, 0, 0, 0, 0, 0) & ~0x40000000L;
-
-	/* SCHED_OTHER, SCHED_BATCH, SCHED_IDLE */
-	return policy == 0 || policy == 3 || policy == 5;
-}
-
 /*
  * Waits a little while the ring is full. False: this thread must not wait, or there is no collector any more to empty it. A
  * collector that ends takes the flag back; one that was killed cannot, so its silence tells. Its number would not: it may mean
@@ -405,7 +395,7 @@ RTSCOPE__HIDDEN_FUNCTION int rtscope__wait(struct rtscope__thread *thread, struc
 	if (thread->was_silent && thread->silent_beat == beat)
 		return 0;
 	now = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
-	if (!state->since_ns && !rtscope__may_wait())
+	if (!state->since_ns && rtscope__is_realtime())
 		return 0;
 	if (!state->since_ns || state->beat != beat) {
 		state->since_ns = now;
