@@ -4,13 +4,13 @@
 use nix::sys::signal::Signal;
 use rtscope_testkit::late::VictimNotes;
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{Workload, patience, program};
+use rtscope_testkit::process::{Workload, patience, program, wait_until};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const LATE: [&str; 4] = ["--task", "e2e-ends", "--threshold", "50us"];
 /// A victim that is late at every iteration.
@@ -92,8 +92,10 @@ fn root_a_second_signal_ends_it_at_once() {
     let mut watch = Rtscope::watch(&post).expect("watches");
     let victim = victim();
     watch.wait_for_type("late").expect("a late response");
+    let begun = Instant::now();
     watch.signal(Signal::SIGINT).expect("it runs");
     watch.wait_for_note("Ctrl-C again ends it").expect("it says what it waits for");
+    wait_until("a Ctrl-C is another one", || begun.elapsed() > Duration::from_millis(25));
     watch.signal(Signal::SIGINT).expect("it runs");
     assert_eq!(watch.finish().expect("it ends").code(), Some(130));
     drop(victim);

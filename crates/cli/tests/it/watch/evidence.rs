@@ -3,6 +3,7 @@
 //! half when something goes wrong.
 
 use crate::command::SmallDisk;
+use nix::fcntl::{Flock, FlockArg};
 use rtscope_testkit::machine::{Cpus, is_emulated};
 use rtscope_testkit::process::Workload;
 use rtscope_testkit::skip;
@@ -10,7 +11,7 @@ use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -262,11 +263,17 @@ fn root_after_a_kill_earlier_snapshots_are_whole_and_leftovers_are_swept() {
     assert!(!leftover.exists(), "a directory that nobody will finish is removed");
     assert!(foreign.exists(), "a directory that is not ours is not touched");
     fs::remove_dir_all(&foreign).expect("it is there");
-    // A directory that a running watch may still be filling stays.
-    fs::create_dir_all(&leftover).expect("it can be written");
+    // Also while another watch runs; one that is being filled stays, as its writer has locked it.
+    let filled = directory.path().join(".20261120T234107Z-2.0123456789abcdef0123456789abcdef.partial");
+    for path in [&leftover, &filled] {
+        fs::create_dir_all(path).expect("it can be written");
+    }
+    let lock = Flock::lock(File::open(&filled).expect("it is there"), FlockArg::LockExclusive)
+        .expect("nobody has it");
     let third = save_in(&path);
-    assert!(leftover.exists(), "another watch runs");
-    fs::remove_dir_all(&leftover).expect("it is there");
+    assert!(!leftover.exists() && filled.exists());
+    drop(lock);
+    fs::remove_dir_all(&filled).expect("it is there");
     next.wait_for_type("snapshot").expect("a snapshot");
     drop(victim);
     for watch in [next, third] {

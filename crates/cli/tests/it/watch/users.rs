@@ -202,7 +202,7 @@ fn root_what_one_user_describes_takes_nobody_elses_room_in_snapshots() {
     assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
     let late = said.late().expect("of its own type");
     let with_snapshot = late.iter().filter(|late| late.snapshot.is_some()).count() as u64;
-    assert_eq!((late.len() as u64, with_snapshot), (pieces, pieces));
+    assert_eq!((late.len() as u64, with_snapshot), (pieces, pieces), "{:?}", said.notes);
     let is_told = |user: u32| said.noted(&format!("because of programs of user {user}, which is his share"));
     assert!(!is_told(HONEST));
     // What he describes is in those snapshots alone that were saved before his share was used up.
