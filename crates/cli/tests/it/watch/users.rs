@@ -4,7 +4,7 @@
 use crate::command::root;
 use rtscope_event::{FieldValue, LateResponse};
 use rtscope_testkit::machine::Cpus;
-use rtscope_testkit::process::{KilledWithTest, program};
+use rtscope_testkit::process::{KilledWithTest, program, wait_until};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeSet;
@@ -197,6 +197,11 @@ fn root_what_one_user_describes_takes_nobody_elses_room_in_snapshots() {
         // The programs that describe have to be found first.
         after += u64::from(with_his() > 0);
         assert!(pieces < 200, "no snapshot has what they describe");
+        // What is being written has its place in memory meanwhile.
+        wait_until("its snapshot is saved", || {
+            let names = read_dir(&saved).into_iter().flatten().flatten().map(|entry| entry.file_name());
+            names.filter(|name| !name.as_encoded_bytes().starts_with(b".")).count() as u64 == pieces
+        });
     }
     let said = watch.stop().expect("it stops");
     assert_eq!(said.report().expect("it prints one").snapshots_failed, 0);
