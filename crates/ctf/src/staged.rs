@@ -62,6 +62,9 @@ impl AsFd for This {
     }
 }
 
+/// A sweeper may take a new directory for abandoned once. Who owns the directory above could move each away.
+const TRIES: u32 = 4;
+
 /// A directory of which only the mode is of interest.
 const USUAL: &str = "usual";
 
@@ -115,7 +118,7 @@ impl StagedDir {
     pub fn new(target: &Path) -> Result<StagedDir, Error> {
         let name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?;
         refuse_existing(target)?;
-        loop {
+        for _ in 0..TRIES {
             let mut hidden = std::ffi::OsString::from(".");
             hidden.push(name);
             hidden.push(format!(".{}.partial", Uuid::new_v4().simple()));
@@ -130,6 +133,8 @@ impl StagedDir {
                 published: false,
             });
         }
+        let why = io::Error::other("somebody else removes or renames what is made there");
+        Err(Error::io("make a directory beside", target)(why))
     }
 
     /// A directory that the caller manages, on the same file system: if it is not published, it stays.
