@@ -13,7 +13,7 @@ const METADATA_HEADER_BYTES: usize = 37;
 /// The largest metadata that is read: of a whole kernel's tracepoints it is 2 MB.
 pub(super) const METADATA_BYTES_MAX: u64 = 64 << 20;
 
-/// The largest metadata of all traces that are read together: each byte of it takes ten of memory.
+/// The largest metadata of all traces that are read together: each byte of usual events takes ten of memory.
 pub(super) const ALL_METADATA_BYTES_MAX: u64 = 256 << 20;
 /// What a trace takes at least, counted as its metadata.
 const TRACE_BYTES_MIN: u64 = 16 << 10;

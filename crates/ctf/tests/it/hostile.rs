@@ -30,6 +30,23 @@ fn read(dir: &Path) {
     }
 }
 
+/// Hard links cost their owner nothing.
+#[test]
+fn a_directory_of_many_large_traces_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let metadata = root.path().join("metadata of all");
+    let trace = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };";
+    fs::write(&metadata, format!("{trace} /* {} */", "x".repeat(60 << 20))).unwrap();
+    for number in 0..5 {
+        assert!(number == 0 || TraceSet::open(root.path()).is_ok(), "{number}");
+        let dir = root.path().join(number.to_string());
+        fs::create_dir(&dir).unwrap();
+        fs::hard_link(&metadata, dir.join("metadata")).unwrap();
+    }
+    let refused = TraceSet::open(root.path()).unwrap_err().to_string();
+    assert!(refused.contains("256 MiB"), "{refused}");
+}
+
 #[test]
 fn every_byte_of_a_stream_may_be_wrong() {
     let files = written(&every_variant());
