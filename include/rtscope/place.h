@@ -145,6 +145,15 @@ static inline int rtscope__waits_for_place(const struct rtscope__shared *shared)
 	return shared->look != &rtscope__off && !shared->look_file;
 }
 
+/* What the kernel finds without waiting for anybody (openat2(2)); else -EAGAIN. */
+static inline int rtscope__open_at_hand(const char *path, int flags)
+{
+	/* struct open_how; 0x20: RESOLVE_CACHED */
+	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC), 0, 0x20 };
+
+	return (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)path, (long)how, sizeof(how), 0, 0);
+}
+
 /*
  * Whether root has his place again. Only what the kernel has at hand is asked for, as of root's session (sessions.h): where nobody has the place, an event is
  * neither to wait until the kernel knows that, nor to make it. Root's recorder does. Few system calls, since it is asked again and again.
@@ -152,14 +161,11 @@ static inline int rtscope__waits_for_place(const struct rtscope__shared *shared)
 static RTSCOPE__NOT_INLINE int rtscope__has_place_again(void)
 {
 	const int flags = RTSCOPE__O_RDONLY | RTSCOPE__O_DIRECTORY | RTSCOPE__O_NONBLOCK | RTSCOPE__O_NOFOLLOW;
-	/* struct open_how; 0x20: RESOLVE_CACHED */
-	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC | RTSCOPE__MARK), 0, 0x20 };
 	struct rtscope__owner owner = { 0, ~0u };
 	struct rtscope__file file = { -RTSCOPE__EINVAL, 0 };
 
 	if (!rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
-		file.number = (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)"/dev/shm/rtscope-0",
-						       (long)how, sizeof(how), 0, 0);
+		file.number = rtscope__open_at_hand("/dev/shm/rtscope-0", flags | RTSCOPE__MARK);
 	/* A filter of system calls, or a kernel before 5.12: it may wait. */
 	if (file.number == -RTSCOPE__ENOSYS || file.number == -RTSCOPE__EINVAL || file.number == -RTSCOPE__EPERM)
 		return rtscope__identity_of(RTSCOPE__AT_FDCWD, "/dev/shm/rtscope-0", &owner) && !owner.user;

@@ -123,15 +123,6 @@ static inline int rtscope__is_no_session(int error, int is_roots)
 							  error == -RTSCOPE__ENXIO || error == -RTSCOPE__EAGAIN));
 }
 
-/* What the kernel finds without waiting for anybody (openat2(2)); else -EAGAIN. */
-static inline int rtscope__open_at_hand(const char *path, int flags)
-{
-	/* struct open_how; 0x20: RESOLVE_CACHED */
-	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC), 0, 0x20 };
-
-	return (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)path, (long)how, sizeof(how), 0, 0);
-}
-
 /*
  * Opens root's session. Where root does not record it is not there, and to find that out the kernel waits until nobody reads or changes /dev/shm, which any user
  * can do for as long as he likes. So only what the kernel has at hand is asked for (openat2(2), since Linux 5.12), and a tmpfs has at hand all that there is.
