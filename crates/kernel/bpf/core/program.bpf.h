@@ -89,6 +89,15 @@ static __always_inline void may_go(void)
 		bpf_preempt_enable();
 }
 
+/*
+ * 0, of which the verifier does not know that it is. It looks at all that follows once for each value that something may have there, and a value that is a sum with
+ * this is one for it. One load from a line that enter() has read. ORDER: none; nobody writes it.
+ */
+static __always_inline __u32 unknown_0(void)
+{
+	return *(volatile __u32 *)&trigger.pad;
+}
+
 /* The prologue: false when the recorder is off or this CPU has no memory. */
 static __always_inline bool enter(struct here *here)
 {
@@ -98,9 +107,8 @@ static __always_inline bool enter(struct here *here)
 	here->control = bpf_map_lookup_elem(&controls, &here->cpu);
 	here->now_ns = config.record ? bpf_ktime_get_ns() : 0;
 	here->alone = false;
-	/* Nothing, of which the verifier does not know that it is 0: else it looks at all that follows once with a copy and once without.
-	 * ORDER: none; nobody writes it. */
-	here->stack = config.stack_bytes ? *(volatile __u32 *)&trigger.pad : 0;
+	/* Nothing: else the verifier looks at all that follows once with a copy and once without. */
+	here->stack = config.stack_bytes ? unknown_0() : 0;
 	here->waker_stack = here->stack;
 	if (config.while_ns)
 		here->about = 0;

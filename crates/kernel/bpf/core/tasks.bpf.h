@@ -64,7 +64,7 @@ struct slot {
 #define TASK_STATE_RTLOCK_WAIT 0x1000	     /* since Linux 5.15; only PREEMPT_RT has it */
 #define TASK_STATE_DEAD (0x10 | 0x20 | 0x80) /* EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD */
 
-/* Finds a task. One look-up in an array, four comparisons. */
+/* Finds a task. One look-up in an array, four comparisons. Of the four ways the verifier sees one: each would multiply with all that follows. */
 static __always_inline bool find_task(__u32 tid, struct slot *slot)
 {
 	__u32 set_index = tid & config.set_mask;
@@ -75,8 +75,10 @@ static __always_inline bool find_task(__u32 tid, struct slot *slot)
 #pragma unroll
 	for (int i = 0; i < TASK_WAYS; i++) {
 		if (set->ways[i].tid == tid) {
-			slot->way = &set->ways[i];
-			slot->index = set_index * TASK_WAYS + i;
+			__u32 way = (i ^ unknown_0()) & (TASK_WAYS - 1);
+
+			slot->way = &set->ways[way];
+			slot->index = set_index * TASK_WAYS + way;
 			return true;
 		}
 	}
@@ -108,9 +110,11 @@ static __noinline struct task_way *claim_task(__u32 tid, __u32 *index, bool *mad
 		__u32 before = __sync_val_compare_and_swap(&set->ways[i].tid, 0, tid);
 
 		if (before == 0 || before == tid) {
+			__u32 way = (i ^ unknown_0()) & (TASK_WAYS - 1);
+
 			*made = before == 0;
-			*index = set_index * TASK_WAYS + i;
-			return &set->ways[i];
+			*index = set_index * TASK_WAYS + way;
+			return &set->ways[way];
 		}
 	}
 	return NULL;

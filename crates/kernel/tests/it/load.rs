@@ -2,12 +2,14 @@
 //! The eBPF programs on the running kernel: they load, attach, record, and leave nothing behind.
 
 use super::skip_without_ebpf;
+use libbpf_rs::query::ProgInfoIter;
 use rtscope_event::{End, Glob};
 use rtscope_kernel::{
     EbpfConfig, EbpfPrograms, Error, Follows, KeyPart, OriginFilter, PairSide, RecorderConfig,
     ResponseConfig, SnapshotConfig, StackConfig, Target, TracepointPair, TrackerConfig,
 };
 use rtscope_ring::BankImage;
+use std::collections::BTreeSet;
 
 fn config() -> EbpfConfig {
     EbpfConfig {
@@ -79,6 +81,26 @@ fn root_one_tracker_of_each_kind_is_loaded() {
     let at_once = rtscope_abi::RTS_INSTANCES as usize;
     assert_loaded(kinds[..at_once].to_vec(), None);
     assert_loaded(kinds[kinds.len() - at_once..].to_vec(), None);
+}
+
+/// How many instructions the verifier looks at, each as often as something else may be known there: that is how long the start of a watch takes. Of other programs here, which
+/// belong to others, nothing is said.
+// NEEDS: verifier
+#[test]
+fn root_the_verifier_is_soon_done_with_a_watch_of_responses() {
+    if skip_without_ebpf() {
+        return;
+    }
+    let others: BTreeSet<u32> = ProgInfoIter::default().map(|program| program.id).collect();
+    let started = EbpfPrograms::start(&EbpfConfig { stacks: None, ..config() });
+    assert!(started.is_ok(), "{:?}", started.err());
+    let ours = ProgInfoIter::default().filter(|program| !others.contains(&program.id));
+    let looks: Vec<(u32, String)> =
+        ours.map(|program| (program.verified_insns, program.name.to_string_lossy().into_owned())).collect();
+    let sum: u32 = looks.iter().map(|(count, _)| count).sum();
+    println!("{sum}, the most of {:?}", looks.iter().max());
+    assert!(looks.len() > 20, "{looks:?}");
+    assert!(sum < 300_000, "{sum}: {looks:?}");
 }
 
 /// All of it with stacks is too much for the verifier of Linux 7.2.

@@ -69,13 +69,13 @@ static __noinline int soft_hrtimer_chain(struct here *here, struct softirq_slot 
 	return 0;
 }
 
-/* The softirq that the current task is in; NULL when it is in none. */
+/* The softirq that the current task is in; NULL when it is in none. The verifier sees one of them, as in find_task(). */
 static __always_inline struct softirq_slot *current_softirq(struct cpu_state *state)
 {
 #pragma unroll
 	for (int i = 0; i < SOFTIRQ_SLOTS; i++) {
 		if (state->in & (IN_SOFTIRQ << i) && state->softirqs[i].tid == state->current_tid)
-			return &state->softirqs[i];
+			return &state->softirqs[(i ^ unknown_0()) & (SOFTIRQ_SLOTS - 1)];
 	}
 	return NULL;
 }
