@@ -569,10 +569,12 @@ static RTSCOPE__NOT_INLINE long rtscope__try_new_file(const struct rtscope__shar
 /*
  * A new file in the directory that was entered, or an error in its place: locked for as long as it is mapped, with memory behind every
  * byte, so that a write into it can never fail; mapped at `place`, or, as a ring, anywhere: that is noted in `made` before, if it is not NULL.
- * An error is a small negative number.
+ * An error is a small negative number. Always inlined: its frame would come on top of its caller's, in the deepest of all that is called.
  */
-static inline long rtscope__new_file(const struct rtscope__shared *shared, struct rtscope__file directory,
-				     const char *name, uint64_t bytes, void *place, struct rtscope__remains *made)
+static inline __attribute__((always_inline)) long rtscope__new_file(const struct rtscope__shared *shared,
+								    struct rtscope__file directory, const char *name,
+								    uint64_t bytes, void *place,
+								    struct rtscope__remains *made)
 {
 	long memory = -RTSCOPE__EBADF;
 

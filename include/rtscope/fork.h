@@ -104,7 +104,7 @@ static inline int rtscope__is_forked_since(const struct rtscope__shared *shared,
 /* ---- forks -------------------------------------------------------------------------------------------------------------- */
 
 /* Before a fork(). No system call where no other thread makes any, as for the others here. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__before_fork(void)
+RTSCOPE__SELDOM void rtscope__before_fork(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	uint64_t works;
@@ -162,7 +162,7 @@ static inline void rtscope__forget_opened(const struct rtscope__shared *shared, 
 }
 
 /* After a fork(), in the process that has forked, and also if it failed. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__after_fork(void)
+RTSCOPE__SELDOM void rtscope__after_fork(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	uint32_t begun = rtscope__forks_begun(), forks = RTSCOPE__LOAD(shared->forks);

@@ -121,7 +121,7 @@ static inline void rtscope__forget_rings(struct rtscope__shared *shared, struct 
 }
 
 /* In the child of a fork(). A vfork() does not come here. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__in_child(void)
+RTSCOPE__SELDOM void rtscope__in_child(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__find();
@@ -197,7 +197,7 @@ static inline uint32_t rtscope__filters(struct rtscope__shared *shared)
 }
 
 /* A new object, whose constructor runs. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
+RTSCOPE__SELDOM void rtscope__add(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **last = &shared->objects;
@@ -257,7 +257,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__add(struct rtscope__object *object)
 }
 
 /* An object that is unloaded: nothing runs in it any more. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__remove(struct rtscope__object *object)
+RTSCOPE__SELDOM void rtscope__remove(struct rtscope__object *object)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__object **place = &shared->objects;
@@ -444,7 +444,7 @@ static inline int rtscope__has_no_counter(void)
 }
 
 /* Finds the leader, or becomes it. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
+RTSCOPE__SELDOM void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
 	struct rtscope__search search = { object, NULL, NULL, 0, object->path };
@@ -489,7 +489,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__lead(void)
 #if defined(RTSCOPE_START_BY_HAND)
 static inline void rtscope__start(void)
 #else
-__attribute__((constructor(101))) static RTSCOPE__BARE void rtscope__start(void)
+__attribute__((constructor(101))) static RTSCOPE__BARE RTSCOPE__COLD void rtscope__start(void)
 #endif
 {
 	rtscope__lead();
@@ -499,7 +499,7 @@ __attribute__((constructor(101))) static RTSCOPE__BARE void rtscope__start(void)
  * A library goes; or the program ends in order, and nobody records it: then its files go too. Of the same priority, so it comes after the
  * destructors of static objects, which may have events.
  */
-__attribute__((destructor(101))) static RTSCOPE__BARE void rtscope__stop(void)
+__attribute__((destructor(101))) static RTSCOPE__BARE RTSCOPE__COLD void rtscope__stop(void)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	char path[RTSCOPE__OWN_PATH_BYTES];

@@ -10,6 +10,8 @@
 /* Once in each program or library, and seen there only: variables, and functions. */
 #define RTSCOPE__HIDDEN __attribute__((weak, visibility("hidden")))
 #define RTSCOPE__HIDDEN_FUNCTION RTSCOPE__HIDDEN RTSCOPE__BARE
+/* The same for one that no event calls again and again. */
+#define RTSCOPE__SELDOM RTSCOPE__HIDDEN_FUNCTION RTSCOPE__COLD
 
 /* A macro's value as text. */
 #define RTSCOPE__TEXT(x) RTSCOPE__TEXT_(x)
@@ -24,7 +26,7 @@
 #define __stop_rtscope_enums __stop_rtscope_enums_2
 
 /*
- * Everything that is RTSCOPE__HIDDEN or RTSCOPE__HIDDEN_FUNCTION. crates/probe/src/private/header.rs has the first, too. What takes or returns
+ * Everything that is RTSCOPE__HIDDEN, RTSCOPE__HIDDEN_FUNCTION or RTSCOPE__SELDOM. crates/probe/src/private/header.rs has the first, too. What takes or returns
  * something else than in an earlier header of this version has a letter.
  */
 #define rtscope__off rtscope__off_2

@@ -316,8 +316,7 @@ static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__after_jump(struct rt
  * The calling thread's page, with a ring if there can be one; `id` with RTSCOPE__TO_CHANNEL: with a channel. `asked`: by rtscope_thread_init(), so system calls are allowed.
  * `id`: the event that needs it. `answer`: why there is no ring.
  */
-RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked, uint32_t id,
-								      struct rtscope__answer *answer)
+RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t id, struct rtscope__answer *answer)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = rtscope__find();
@@ -383,7 +382,7 @@ RTSCOPE__HIDDEN_FUNCTION struct rtscope__thread *rtscope__thread_page(int asked,
  * collector that ends takes the flag back; one that was killed cannot, so its silence tells. Its number would not: it may mean
  * another process here, in a container.
  */
-RTSCOPE__HIDDEN_FUNCTION int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state)
+RTSCOPE__SELDOM int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state)
 {
 	struct rtu_provider *provider = rtscope__shared.provider;
 	struct timespec pause = { 0, 100000 };
@@ -525,7 +524,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__commit_slowly(const unsigned char *payloa
 }
 
 /* The calling thread writes no more. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
+RTSCOPE__SELDOM void rtscope__end_ring(struct rtscope__thread *thread)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtu_ring *ring = thread->ring;
@@ -551,7 +550,7 @@ RTSCOPE__HIDDEN_FUNCTION void rtscope__end_ring(struct rtscope__thread *thread)
 }
 
 /* The last of a thread, by its key's destructor. Other destructors may still record, so it is put off as long as possible. */
-RTSCOPE__HIDDEN_FUNCTION void rtscope__end_thread(void *page)
+RTSCOPE__SELDOM void rtscope__end_thread(void *page)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = (struct rtscope__thread *)page;
