@@ -13,6 +13,7 @@
 #endif
 
 #include "clock.h"
+#include "home.h"
 #include "state.h"
 
 #ifdef __cplusplus
@@ -254,6 +255,8 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const s
 {
 	struct rtscope__file here = { RTSCOPE__AT_FDCWD, 0 };
 
+	if (!rtscope__is_at_home())
+		here.number = -RTSCOPE__ENOENT;
 	return rtscope__user() && (rtscope__overrides() || rtscope__has_groups()) ?
 		       rtscope__open_directory(shared, RTSCOPE__O_PATH) :
 		       here;
@@ -303,6 +306,8 @@ static RTSCOPE__NOT_INLINE long rtscope__allocate(struct rtscope__file file, uin
 				-RTSCOPE__EBADF :
 				rtscope__call_again(__NR_fallocate, file.number, 1, (long)at,
 						    (long)(bytes - at < piece ? bytes - at : piece), 0, 0);
+	if (error == -RTSCOPE__EFBIG)
+		rtscope__take_size_signal();
 	return error;
 }
 
@@ -313,11 +318,15 @@ static RTSCOPE__NOT_INLINE long rtscope__allocate(struct rtscope__file file, uin
 static RTSCOPE__NOT_INLINE long rtscope__set_size(struct rtscope__file file, struct rtscope__file directory,
 						  const char *name, uint64_t bytes)
 {
+	long error = -RTSCOPE__EBADF;
+
 	if (directory.number == RTSCOPE__AT_FDCWD)
-		return rtscope__call_again(__NR_truncate, (long)name, (long)bytes, 0, 0, 0, 0);
-	if (!rtscope__is_ours(file))
-		return -RTSCOPE__EBADF;
-	return rtscope__call_again(__NR_ftruncate, file.number, (long)bytes, 0, 0, 0, 0);
+		error = rtscope__call_again(__NR_truncate, (long)name, (long)bytes, 0, 0, 0, 0);
+	else if (rtscope__is_ours(file))
+		error = rtscope__call_again(__NR_ftruncate, file.number, (long)bytes, 0, 0, 0, 0);
+	if (error == -RTSCOPE__EFBIG)
+		rtscope__take_size_signal();
+	return error;
 }
 
 /* The pages of a mapping are there: no event waits for one. */

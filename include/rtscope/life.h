@@ -150,7 +150,7 @@ RTSCOPE__SELDOM void rtscope__in_child(void)
 	for (struct rtscope__object *object = shared->objects; object; object = object->next)
 		rtscope__hide(shared, object);
 	shared->pid = (uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0);
-	rtscope__own_space = rtscope__pid_space();
+	rtscope__own_space = rtscope__is_at_home() ? rtscope__pid_space() : 0;
 	shared->state = RTSCOPE__HIDDEN_NOW;
 	shared->life++;
 	shared->next_ring = shared->left_rings = shared->refused_look = shared->is_refused = shared->told_errno = 0;
@@ -173,27 +173,9 @@ RTSCOPE__SELDOM void rtscope__in_child(void)
  */
 static inline uint32_t rtscope__filters(struct rtscope__shared *shared)
 {
-	const char *label = "Seccomp_filters:";
-	char *text = shared->room->names;
-	uint32_t count = 0;
-	struct rtscope__file file;
-	long bytes;
+	uint32_t count = shared->seccomp ? rtscope__told_number(shared, "\nSeccomp_filters:", 0) : 0;
 
-	if (!shared->seccomp)
-		return 0;
-	file = rtscope__open("/proc/self/status", RTSCOPE__O_RDONLY, 0);
-	if (file.number < 0)
-		return 0;
-	bytes = rtscope__read(file, text, sizeof(shared->room->names) - 1);
-	rtscope__close(file);
-	text[bytes > 0 ? bytes : 0] = 0;
-	while (*text && strncmp(text, label, strlen(label)) != 0)
-		text++;
-	for (text += *text ? strlen(label) : 0; *text == ' ' || *text == '\t'; text++)
-		;
-	while (*text >= '0' && *text <= '9')
-		count = count * 10 + (uint32_t)(*text++ - '0');
-	return count;
+	return count == ~0u ? 0 : count;
 }
 
 /* A new object, whose constructor runs. */
@@ -331,6 +313,7 @@ static inline void rtscope__begin_process(struct rtscope__shared *shared)
 	int error;
 
 	rtscope__take_surely(shared);
+	rtscope__note_home();
 	error = rtscope__make_directory(shared);
 	/* The page comes before the session is looked for: a collector that finds no page has written its session already. */
 	if (!error)
@@ -518,7 +501,7 @@ __attribute__((destructor(101))) static RTSCOPE__BARE RTSCOPE__COLD void rtscope
 	if (!shared->alive || !*shared->alive || shared->state != RTSCOPE__SHOWN || rtscope__confined(shared))
 		return;
 	/* Sandboxed from the start, so another sandbox cannot be told from it: others sweep. */
-	if (shared->seccomp && shared->no_new_privs)
+	if ((shared->seccomp && shared->no_new_privs) || !rtscope__is_at_home())
 		return;
 	if (shared->provider->session) {
 		if (rtscope__session_lives(shared, shared->provider->session))

@@ -41,8 +41,10 @@
 #define rtscope__find rtscope__find_2b
 #define rtscope__forking rtscope__forking_2c
 #define rtscope__has_ptwrite rtscope__has_ptwrite_2
+#define rtscope__home rtscope__home_2
 #define rtscope__in_child rtscope__in_child_2d
 #define rtscope__in_setup rtscope__in_setup_2b
+#define rtscope__last_user rtscope__last_user_2
 #define rtscope__lead rtscope__lead_2d
 #define rtscope__leader rtscope__leader_2
 #define rtscope__lost rtscope__lost_2

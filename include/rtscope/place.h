@@ -12,6 +12,8 @@
 
 #include "files.h"
 
+#include <string.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -85,6 +87,9 @@ static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
 	return RTSCOPE__NOBODY;
 }
 
+/* Whose directory this process has had last; ~0: nobody's. */
+RTSCOPE__HIDDEN uint32_t rtscope__last_user = ~0u;
+
 /*
  * The directory of this user, which nobody else may write into. 0, or an errno: then there is none, and what somebody else may have put
  * in its place is not used, such as a link to another directory. Needs `busy`.
@@ -92,10 +97,14 @@ static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
 static inline int rtscope__make_directory(struct rtscope__shared *shared)
 {
 	struct statx *status = &shared->room->status;
-	uint32_t user = rtscope__user_outside(shared->room);
 	char *end = shared->directory + rtscope__length(shared->directory, sizeof(shared->directory));
+	uint32_t user;
 	int error = 0;
 
+	/* It keeps the one that it has where it comes from. */
+	if (!rtscope__is_at_home())
+		return RTSCOPE__ENOENT;
+	user = rtscope__user_outside(shared->room);
 	/* One that has no number yet is the child of one that had: its directory is still that. */
 	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
 		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
@@ -119,7 +128,48 @@ static inline int rtscope__make_directory(struct rtscope__shared *shared)
 		       status->stx_mode & 077 || rtscope__is_privileged() || rtscope__can_change_back()))
 		error = RTSCOPE__EPERM;
 	rtscope__put(error ? shared->directory : end, error ? RTSCOPE__NOWHERE : "");
+	RTSCOPE__STORE(rtscope__last_user, rtscope__user());
 	return error;
+}
+
+/* What /proc/self/status says of the process behind `label`: the number in this column; ~0: it cannot be told. Needs `busy`. */
+static RTSCOPE__NOT_INLINE uint32_t rtscope__told_number(struct rtscope__shared *shared, const char *label, int column)
+{
+	char *text = shared->room->names;
+	uint32_t number = 0;
+	struct rtscope__file file = rtscope__open("/proc/self/status", RTSCOPE__O_RDONLY, 0);
+	long bytes;
+
+	if (file.number < 0)
+		return ~0u;
+	bytes = rtscope__read(file, text, sizeof(shared->room->names) - 1);
+	rtscope__close(file);
+	text[bytes > 0 ? bytes : 0] = 0;
+	while (*text && strncmp(text, label, strlen(label)) != 0)
+		text++;
+	if (!*text)
+		return ~0u;
+	for (text += strlen(label); column >= 0; column--) {
+		while (*text == ' ' || *text == '\t')
+			text++;
+		for (number = 0; *text >= '0' && *text <= '9'; text++)
+			number = number * 10 + (uint32_t)(*text - '0');
+	}
+	return number;
+}
+
+/*
+ * Whether the calling thread is its process's user, and not another one by itself, as a file server's threads are their clients (setresuid(2) without the C library): it
+ * would give the files of the whole process to that one. By the process's first thread. What cannot be told is so. Needs `busy`.
+ */
+static inline int rtscope__is_processs_user(struct rtscope__shared *shared)
+{
+	uint32_t user = rtscope__user(), of_process;
+
+	if (RTSCOPE__LOAD(rtscope__last_user) == user)
+		return 1;
+	of_process = rtscope__told_number(shared, "\nUid:", 1);
+	return of_process == ~0u || of_process == user;
 }
 
 /*
@@ -145,15 +195,6 @@ static inline int rtscope__waits_for_place(const struct rtscope__shared *shared)
 	return shared->look != &rtscope__off && !shared->look_file;
 }
 
-/* What the kernel finds without waiting for anybody (openat2(2)); else -EAGAIN. */
-static inline int rtscope__open_at_hand(const char *path, int flags)
-{
-	/* struct open_how; 0x20: RESOLVE_CACHED */
-	const uint64_t how[3] = { (uint64_t)(flags | RTSCOPE__O_CLOEXEC), 0, 0x20 };
-
-	return (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)path, (long)how, sizeof(how), 0, 0);
-}
-
 /*
  * Whether root has his place again. Only what the kernel has at hand is asked for, as of root's session (sessions.h): where nobody has the place, an event is
  * neither to wait until the kernel knows that, nor to make it. Root's recorder does. Few system calls, since it is asked again and again.
@@ -165,9 +206,9 @@ static RTSCOPE__NOT_INLINE int rtscope__has_place_again(void)
 	struct rtscope__file file = { -RTSCOPE__EINVAL, 0 };
 
 	if (!rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
-		file.number = rtscope__open_at_hand("/dev/shm/rtscope-0", flags | RTSCOPE__MARK);
+		file.number = rtscope__try_at_hand("/dev/shm/rtscope-0", flags | RTSCOPE__MARK);
 	/* A filter of system calls, or a kernel before 5.12: it may wait. */
-	if (file.number == -RTSCOPE__ENOSYS || file.number == -RTSCOPE__EINVAL || file.number == -RTSCOPE__EPERM)
+	if (rtscope__cannot_ask(file.number))
 		return rtscope__identity_of(RTSCOPE__AT_FDCWD, "/dev/shm/rtscope-0", &owner) && !owner.user;
 	if (file.number < 0)
 		return 0;
@@ -234,12 +275,13 @@ static inline struct rtu_look *rtscope__look_page(const struct rtscope__shared *
 static RTSCOPE__NOT_INLINE int rtscope__sees_look(const struct rtscope__shared *shared)
 {
 	char path[RTSCOPE__OWN_PATH_BYTES];
-	struct statx status;
 
+	if (!rtscope__is_at_home())
+		return 0;
 	if (shared->look == &rtscope__off)
 		return 1;
 	rtscope__put_name(shared, path, "look");
-	return !rtscope__status(RTSCOPE__AT_FDCWD, path, &status) && rtscope__identity(&status) == shared->look_file;
+	return rtscope__identity_of(RTSCOPE__AT_FDCWD, path, NULL) == shared->look_file;
 }
 
 #ifdef __cplusplus

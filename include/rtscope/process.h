@@ -418,6 +418,8 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	struct rtscope__file directory;
 
 	rtscope__put_name(shared, path, "session");
+	if (!rtscope__is_at_home())
+		return;
 	if (rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)path, 0, 0, 0, 0) && !rtscope__has_roots_session())
 		return;
 	/* Once: it tries again and again. */

@@ -136,21 +136,8 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_roots_session(void
 
 	if (rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
 		return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
-	/*
-	 * Nothing is at hand either while anybody anywhere renames something or changes mounts, which one user can do without end, and for as long as the one who
-	 * does it has no CPU. So only those tries count after which a longer way was at hand, and he is not followed in step. 0x01021994: TMPFS_MAGIC
-	 */
-	for (int tries = 0, counted = 0; tries < 200 && counted < 8; tries++) {
-		file.number =
-			rtscope__open_at_hand(RTSCOPE__ROOTS_SESSION, flags | RTSCOPE__O_NOFOLLOW | RTSCOPE__MARK);
-		if (file.number != -RTSCOPE__EAGAIN)
-			break;
-		if (tries % 4 == 3)
-			rtscope__call(__NR_sched_yield, 0, 0, 0, 0, 0, 0);
-		/* For writing: that is refused to everybody once it is found, and no descriptor is made. */
-		counted +=
-			rtscope__open_at_hand("/dev/shm/../shm/../shm/../shm", RTSCOPE__O_WRONLY) != -RTSCOPE__EAGAIN;
-	}
+	file.number = rtscope__open_at_hand(RTSCOPE__ROOTS_SESSION, flags | RTSCOPE__O_NOFOLLOW | RTSCOPE__MARK,
+					    "/dev/shm/../shm/../shm/../shm");
 	if (file.number >= 0) {
 		file.identity = rtscope__identity_of(file.number, "", NULL);
 		/* Another one of the program's has the number meanwhile. */
@@ -158,23 +145,21 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_roots_session(void
 			file.number = -RTSCOPE__EBADF;
 	} else if (file.number == -RTSCOPE__EAGAIN) {
 		rtscope__call_again(__NR_statfs, (long)"/dev/shm", (long)status, 0, 0, 0, 0);
+		/* TMPFS_MAGIC */
 		if (status[0] != 0x01021994)
 			return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
 		file.number = -RTSCOPE__ENOENT;
-	} else if (file.number == -RTSCOPE__ENOSYS || file.number == -RTSCOPE__EINVAL ||
-		   file.number == -RTSCOPE__EPERM) {
+	} else if (rtscope__cannot_ask(file.number)) {
 		return rtscope__open(RTSCOPE__ROOTS_SESSION, flags, 0);
 	}
 	return file;
 }
 
-/* Whether there is one, as far as that can be told; without a descriptor left the kernel may wait, as said above. */
+/* Whether there is one. Without a descriptor left that cannot be told without waiting, as said above: then there may be. */
 static RTSCOPE__NOT_INLINE int rtscope__has_roots_session(void)
 {
 	struct rtscope__file file = rtscope__open_roots_session();
 
-	if (file.number == -RTSCOPE__EMFILE || file.number == -RTSCOPE__ENFILE)
-		return !rtscope__call(__NR_faccessat, RTSCOPE__AT_FDCWD, (long)RTSCOPE__ROOTS_SESSION, 0, 0, 0, 0);
 	if (file.number >= 0)
 		rtscope__close(file);
 	return file.number >= 0 || !rtscope__is_no_session(file.number, 1);
@@ -219,7 +204,10 @@ static inline const struct rtu_session *rtscope__find_session(struct rtscope__sh
 {
 	struct rtscope__room *room = shared->room;
 
-	room->session_errno = 0;
+	/* In another root or mount namespace: it does not know, and must not answer for others. */
+	room->session_errno = rtscope__is_at_home() ? 0 : RTSCOPE__ENOENT;
+	if (room->session_errno)
+		return NULL;
 	rtscope__put_name(shared, room->path, "session");
 	if (rtscope__read_session(room, room->path, rtscope__user(), 0) ||
 	    rtscope__read_session(room, RTSCOPE__ROOTS_SESSION, 0, 1))
@@ -263,7 +251,7 @@ static RTSCOPE__NOT_INLINE int rtscope__is_session(struct rtscope__file file, ui
 /* Whether the collector of the session `id` lives. When that cannot be told (no descriptors, another root), it does. */
 static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shared *shared, uint64_t id)
 {
-	int own = rtscope__is_session(rtscope__open_own(shared, "session"), id, 0);
+	int own = rtscope__is_at_home() ? rtscope__is_session(rtscope__open_own(shared, "session"), id, 0) : 1;
 
 	if (own > 0 || rtscope__is_session(rtscope__open_roots_session(), id, 1) > 0)
 		return 1;

@@ -227,7 +227,8 @@ static inline uint64_t rtscope__identity(const struct statx *status)
 
 /*
  * That of a path that is not a link, or, with path "", of an open file. 0: the kernel does not tell. `owner`, if not NULL: what it is and whose. Not inlined,
- * and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux.
+ * and not by statx(2), whose result is larger by 112 bytes: callers have little stack. The layout is that of struct stat of 64-bit Linux. As far as the kernel knows it:
+ * the server of a file system, which the program may have opened a file of, is not asked (AT_STATX_DONT_SYNC).
  */
 struct rtscope__owner {
 	uint32_t mode, user;
@@ -236,8 +237,11 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__identity_of(int file, const char *p
 {
 	uint64_t status[18];
 	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
-	long error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
+	long error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags | 0x4000, 0, 0);
 
+	/* Other kernels than Linux, which have its system calls. */
+	if (error == -RTSCOPE__EINVAL)
+		error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
 	/* EFAULT, ENOMEM: at the end of a stack, or of memory. It is not another file because of that. */
 	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM || error == -RTSCOPE__EFAULT ||
 	    error == -RTSCOPE__ENOMEM)
@@ -508,6 +512,19 @@ static inline int rtscope__has_blocked_signals(void)
 	rtscope__call(__NR_rt_sigprocmask, 0, 0, (long)&blocked, 8, 0, 0);
 	RTSCOPE__FRESH(&blocked, sizeof(blocked));
 	return (blocked & RTSCOPE__SIGNALS) == RTSCOPE__SIGNALS;
+}
+
+/*
+ * Takes away SIGXFSZ, before signals are let through: it would end the program. The kernel has sent it to the calling thread for a file that was to be larger than the
+ * process's limit, which another thread or process has lowered since rtscope__fits_limit().
+ */
+static RTSCOPE__NOT_INLINE void rtscope__take_size_signal(void)
+{
+	/* Of the signals, as rtscope__block_signals() counts them, the 25th. */
+	const uint64_t one = 1ULL << 24;
+	const struct timespec now = { 0, 0 };
+
+	rtscope__call_again(__NR_rt_sigtimedwait, (long)&one, 0, (long)&now, 8, 0, 0);
 }
 
 static inline void rtscope__let_signals(uint64_t before)

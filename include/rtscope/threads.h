@@ -105,6 +105,12 @@ static RTSCOPE__NOT_INLINE int rtscope__look(struct rtscope__shared *shared, int
 			rtscope__give(shared);
 			return 0;
 		}
+		if (!rtscope__is_processs_user(shared)) {
+			answer->cause = RTU_LOST_NO_FILE;
+			answer->error = RTSCOPE__EPERM;
+			rtscope__give(shared);
+			return 0;
+		}
 		answer->error = (int)-rtscope__show(shared);
 		if (answer->error > 0)
 			rtscope__refuse_process(shared);
@@ -148,11 +154,45 @@ static inline struct rtscope__thread *rtscope__keep_page(struct rtscope__shared 
 	return &rtscope__none;
 }
 
+/* A ring for this thread could not be made, because of `error`. */
+static inline void rtscope__count_refused(struct rtscope__shared *shared, struct rtscope__thread *thread, int error)
+{
+	struct rtu_provider *provider = shared->provider;
+
+	/* ORDER: relaxed; as in rtscope__lost(). */
+	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
+	RTSCOPE__STORE(provider->refused_errno, (uint32_t)error);
+	if (thread == &rtscope__none) {
+		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
+		return;
+	}
+	/* Not 0, which a fork leaves. */
+	thread->why = RTU_LOST_CAUSES;
+	thread->session = RTSCOPE__LOAD(provider->session);
+}
+
+/*
+ * In another root or mount namespace nobody would find what this process makes, and another user may keep whoever asks for a name there waiting. Until it is back, or
+ * somebody else records, it makes nothing, and asks for nothing.
+ */
+static RTSCOPE__NOT_INLINE struct rtscope__thread *
+rtscope__stay_out(struct rtscope__shared *shared, struct rtscope__thread *thread, struct rtscope__answer *answer)
+{
+	answer->error = RTSCOPE__ENOENT;
+	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__SHOWN) {
+		rtscope__count_refused(shared, thread, RTSCOPE__ENOENT);
+		return thread;
+	}
+	RTSCOPE__STORE(shared->refused_look, RTSCOPE__LOAD(*shared->look));
+	RTSCOPE__STORE(shared->is_refused, 1);
+	answer->cause = RTU_LOST_NO_FILE;
+	return thread;
+}
+
 /* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
 static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
 							int asked, struct rtscope__answer *answer)
 {
-	struct rtu_provider *provider = shared->provider;
 	int is_new = thread == &rtscope__none;
 
 	if (!rtscope__may_record(shared, asked, answer))
@@ -176,18 +216,9 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 		RTSCOPE__STORE(place->keyless, (uint32_t)!rtscope__will_be_told(shared, thread, asked));
 		return thread;
 	}
-	/* ORDER: relaxed; as in rtscope__lost(). */
-	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
-	RTSCOPE__STORE(provider->refused_errno, (uint32_t)answer->error);
 	if (thread != &rtscope__none && is_new)
 		thread = rtscope__keep_page(shared, thread, asked);
-	if (thread != &rtscope__none) {
-		/* Not 0, which a fork leaves. */
-		thread->why = RTU_LOST_CAUSES;
-		thread->session = RTSCOPE__LOAD(provider->session);
-	} else {
-		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
-	}
+	rtscope__count_refused(shared, thread, answer->error);
 	return thread;
 }
 
@@ -353,8 +384,13 @@ RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 	 * The child of a vfork() has this memory, and may be killed at any moment: the parent would then have work that never ends, and what
 	 * nobody gives back. Its events go into its thread's ring, if that is there. In a PID namespace of its own it may have its parent's number.
 	 */
-	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid ||
-	    rtscope__pid_space() != rtscope__own_space) {
+	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid) {
+		answer->cause = RTU_LOST_IN_CHILD;
+		return thread;
+	}
+	if (!rtscope__is_at_home())
+		return rtscope__stay_out(shared, thread, answer);
+	if (rtscope__pid_space() != rtscope__own_space) {
 		answer->cause = RTU_LOST_IN_CHILD;
 		return thread;
 	}

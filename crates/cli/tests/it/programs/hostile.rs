@@ -290,7 +290,7 @@ fn held(fixture: &Fixture, directory: &Directory, holder: &Path) -> Option<Child
 }
 
 /// The same of `/dev/shm` of a container of his, or of `/dev`, in which that is looked for.
-fn held_container(fixture: &Fixture, holder: &Path, place: &str) -> Option<Child> {
+pub fn held_container(fixture: &Fixture, holder: &Path, place: &str) -> Option<Child> {
     let mut command = as_user(HOSTILE);
     command.args(["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]);
     // Its numbers, by which the holder sees that somebody waits.
@@ -320,7 +320,7 @@ fn holding(command: &mut Command) -> Option<Child> {
     (line == "held\n").then_some(child)
 }
 
-fn as_user(user: u32) -> Command {
+pub fn as_user(user: u32) -> Command {
     let mut command = Command::new("setpriv");
     command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
     command

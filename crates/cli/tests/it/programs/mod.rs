@@ -7,6 +7,7 @@ mod chosen;
 mod clock;
 mod compile;
 mod containers;
+mod elsewhere;
 mod failing;
 mod fields;
 mod fixture;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that are no more where, or who, they were when they began, or may no more what they could: nobody else can use that to stop or end them.
+
+use super::fixture::{Fixture, Recorded, begun, interrupt};
+use super::hostile::{as_user, held_container};
+use rtscope_testkit::process::wait_until;
+use rtscope_testkit::skip;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A user without a program of his own.
+const OTHER: u32 = 4711;
+/// A look-up that waits for him takes as long as he holds what is looked into, a minute.
+const AT_ONCE: Duration = Duration::from_secs(20);
+
+fn elsewhere(fixture: &Fixture) -> Option<PathBuf> {
+    fixture.program("elsewhere.c", &[], "elsewhere")
+}
+
+/// Whether it ends while nothing lets it go.
+fn ends(child: &mut Child) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < AT_ONCE {
+        if child.try_wait().expect("it was started").is_some() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+// NEEDS: host
+#[test]
+fn root_a_program_of_roots_in_a_users_container_waits_for_nobody() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(elsewhere) = elsewhere(&fixture) else { return };
+    let Some(holder) = fixture.program("holds.c", &["-std=gnu11"], "holds") else { return };
+    for (how, is_recorded, printed) in [
+        ("ends", false, None),
+        ("forks", false, Some("child ")),
+        ("ends", true, None),
+        ("forks", true, Some("child ")),
+        ("thread", true, Some("emitted ")),
+    ] {
+        let recorder = is_recorded.then(|| begun(&mut fixture.recorder(&["--user-buffer", "1M"])));
+        let Some(mut holder) = held_container(&fixture, &holder, "/dev/shm") else {
+            skip!("no FUSE file system can be mounted here");
+        };
+        let mut program = Command::new(&elsewhere);
+        program.args([how, &holder.id().to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = program.spawn().expect("it was compiled");
+        let has_ended = ends(&mut program);
+        // With it the kernel gives up the page.
+        holder.kill().expect("it runs");
+        holder.wait().expect("it ends");
+        let output = program.wait_with_output().expect("it ends now");
+        assert!(has_ended, "{how}, recorded: {is_recorded}");
+        assert!(output.status.success(), "{how}: {output:?}");
+        if let Some(word) = printed {
+            assert_eq!(Recorded::printed_in(&output, word), u64::from(how == "thread"), "{how}: {output:?}");
+        }
+        let Some(recorder) = recorder else { continue };
+        let recorded = Recorded::of(interrupt(recorder));
+        // What it emits there nobody could find.
+        assert_eq!(recorded.of_event("test:here"), 1, "{how}: {}", recorded.account);
+        assert_eq!(recorded.lost(), u64::from(how != "ends"), "{how}: {}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+/// To ask without a descriptor could wait for whoever holds `/dev/shm`.
+#[test]
+fn a_program_without_a_descriptor_does_not_look_for_roots_session() {
+    if skip::without_tool("strace") || skip::without_tool("prlimit") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &["-static"], "emitter") else { return };
+    let (calls, emitter) = (fixture.path("calls"), emitter.display());
+    let script = format!("exec 3>&- 4>&- 5>&-; exec prlimit --nofile=3 {emitter} count 1 1");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=%file", "-o"]).arg(&calls).args(["sh", "-c", &script]);
+    let output = command.output().expect("it is there");
+    let calls = fs::read_to_string(&calls).expect("strace writes it");
+    assert!(output.status.success() && calls.contains("EMFILE"), "{output:?} {calls}");
+    let asked: Vec<&str> =
+        calls.lines().filter(|line| line.contains("\"/dev/shm/rtscope-session\"")).collect();
+    let waits =
+        asked.iter().filter(|line| !line.contains("RESOLVE_CACHED") && !line.contains("resolve=0x20"));
+    assert_eq!(waits.count(), 0, "{asked:?}");
+    assert!(!asked.is_empty(), "{calls}");
+}
+
+// NEEDS: host
+#[test]
+fn root_a_thread_that_became_another_user_makes_no_files_for_its_process() {
+    if skip::without_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(elsewhere) = elsewhere(&fixture) else { return };
+    // Of an earlier test.
+    let directory = PathBuf::from(format!("/dev/shm/rtscope-{OTHER}"));
+    let _ = fs::remove_dir_all(&directory);
+    let mut program = Command::new(&elsewhere);
+    program.args(["user", &OTHER.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn().expect("it was compiled");
+    let mut said = BufReader::new(program.stdout.take().expect("piped")).lines();
+    let mut line = || said.next().expect("a line").expect("of text");
+    assert_eq!(line(), "ready");
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    let mut stdin = program.stdin.take().expect("piped");
+    stdin.write_all(b"\n").expect("it reads it");
+    assert_eq!(line(), "emitted");
+    let files = || fs::read_dir(&directory).into_iter().flatten().flatten();
+    let others: Vec<_> =
+        files().filter(|file| file.metadata().is_ok_and(|file| file.uid() == OTHER)).collect();
+    // Of a file of his it would be the end.
+    for file in &others {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(file.path())
+            .and_then(|file| file.set_len(0))
+            .expect("root may");
+    }
+    stdin.write_all(b"\n").expect("it reads it");
+    assert_eq!(line(), "child 0", "{others:?}");
+    program.wait().expect("it ends");
+    let recorded = Recorded::of(interrupt(recorder));
+    let _ = fs::remove_dir_all(&directory);
+    assert!(
+        others.iter().all(|file| !file.file_name().to_string_lossy().starts_with(['p', 'r'])),
+        "{others:?}"
+    );
+    // The thread's own event is lost, and what came before somebody made the files again.
+    assert_eq!(recorded.events() + recorded.lost(), 11, "{}", recorded.account);
+    assert_eq!(recorded.of_event("test:own"), 10, "{}", recorded.account);
+}
+
+// NEEDS: host
+#[test]
+fn root_a_limit_for_files_that_is_lowered_meanwhile_ends_nobody() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(elsewhere) = elsewhere(&fixture) else { return };
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    for _ in 0..3 {
+        let status = as_user(OTHER).arg(&elsewhere).args(["limited", "300"]).status().expect("it is there");
+        assert!(status.success(), "{status}");
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    assert_eq!(recorded.events() + recorded.lost(), 900, "{}", recorded.account);
+    // Of those the limit was lowered for at the right moment.
+    assert!(recorded.lost() > 0, "{}", recorded.account);
+    wait_until("its directory is empty", || {
+        let names = fs::read_dir(format!("/dev/shm/rtscope-{OTHER}")).into_iter().flatten().flatten();
+        names.filter(|name| name.file_name().to_string_lossy().starts_with('r')).count() == 0
+    });
+}
