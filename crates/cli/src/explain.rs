@@ -4,6 +4,7 @@
 use crate::args::ExplainOptions;
 use crate::exit::Failure;
 use crate::output::result;
+use crate::terminal;
 use crate::watch::report::Report;
 use rtscope_analyze::explain::{Explainer, Explanation};
 use rtscope_analyze::flame;
@@ -20,7 +21,10 @@ pub fn run(options: &ExplainOptions) -> Result<(), Failure> {
     let explainer = Explainer::new(&recording);
     let explanations: Vec<Explanation> = trigger.late.iter().map(|late| explainer.explain(late)).collect();
     if !options.json {
-        let style = Style { verbose: options.verbose, ..Style::default() };
+        let shown = terminal::style(options.verbose);
+        // A pipe gets what the file next to the snapshot says.
+        let in_file = Style { verbose: options.verbose, ..Style::default() };
+        let style = if shown.sentences.is_some() { shown } else { in_file };
         result(&explanation_file(&trigger, &explanations, style));
         return Ok(());
     }
