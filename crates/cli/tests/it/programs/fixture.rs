@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests of instrumented programs share: a temporary directory, programs compiled as a user would, and the recorder's summary.
 
+use super::compiled::compile;
 use crate::command::{lost, root, rtscope};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::KilledWithTest;
-use rtscope_testkit::skip;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
@@ -35,22 +35,8 @@ impl Fixture {
 
     /// Compiles with warnings as errors. `None`, and the reason reported, without that compiler.
     pub fn compile(&self, compiler: &str, flags: &[&str], source: &Path, to: &str) -> Option<PathBuf> {
-        if skip::without_tool(compiler) {
-            return None;
-        }
         let to = self.path(to);
-        let output = Command::new(compiler)
-            .args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-pthread"])
-            .args(flags)
-            .arg("-I")
-            .arg(root().join("include"))
-            .arg(source)
-            .arg("-o")
-            .arg(&to)
-            .output()
-            .expect("it was just there");
-        assert!(output.status.success(), "{compiler} {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
-        Some(to)
+        compile(compiler, flags, source, &to).then_some(to)
     }
 
     /// One of the sources in crates/testkit/c.

@@ -6,6 +6,7 @@ mod channels;
 mod chosen;
 mod clock;
 mod compile;
+mod compiled;
 mod containers;
 mod elsewhere;
 mod failing;
