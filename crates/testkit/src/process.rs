@@ -20,9 +20,9 @@ use serde_json::Value;
 /// How long a program may take to get ready, or to end, before it counts as broken.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// [`PATIENCE`], or more where the CPUs are emulated.
+/// [`PATIENCE`], or more where the CPUs are emulated, and other tests run on what emulates them.
 pub fn patience() -> Duration {
-    if crate::machine::is_emulated() { PATIENCE * 4 } else { PATIENCE }
+    if crate::machine::is_emulated() { PATIENCE * 10 } else { PATIENCE }
 }
 
 /// The path of one of this workspace's programs, from the same build as the running program.

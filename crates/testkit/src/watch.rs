@@ -43,7 +43,7 @@ pub struct WatchOutput {
 }
 
 /// Only so that it ends if the test is killed.
-const LIMIT: &str = "120s";
+const LIMIT: &str = "300s";
 
 /// `rtscope watch response --json ARGUMENTS`, with a limit of its time unless they have one.
 pub fn watch_command<S: AsRef<OsStr>>(arguments: &[S]) -> Result<Command> {

@@ -44,9 +44,9 @@ const VIRTUAL_TIME: [&str; 8] = [
     "filter-buffer,id=turn,netdev=turns,interval=50",
 ];
 /// A guest with tests that prints nothing for this long hangs. Longer than any test may take.
-const SILENCE: Duration = Duration::from_secs(400);
+const SILENCE: Duration = Duration::from_secs(1000);
 /// In virtual time a second takes the host as long as it takes.
-const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(600);
+const SILENCE_IN_VIRTUAL_TIME: Duration = Duration::from_secs(1000);
 
 /// What is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,8 +23,9 @@ const PLUGIN_FOLDERS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/babeltrace2/plugins", "/usr/lib/babeltrace2/plugins"];
 /// The first program of the guest.
 const INIT: &str = include_str!("init.sh");
-/// A test that takes longer than this hangs, and is killed: the longest takes 100 s, and guests have what tests on this machine leave of the CPUs.
-const TEST_LIMIT_S: u32 = 300;
+/// A test that takes longer than this hangs, and is killed: the longest takes 100 s, and guests have what tests on this machine leave of the CPUs. What tests wait for at
+/// most (`patience` of the testkit) is a third of it.
+const TEST_LIMIT_S: u32 = 900;
 
 /// A test for the guests.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 /// The birth of the honest program, in nanoseconds.
 pub const HONEST: u64 = u64::MAX / 2;
-/// Between events: the ring is full after 0.4 s.
+/// Between events, unless a test has another pace: the ring is full after 0.4 s.
 const PACE: Duration = Duration::from_micros(10);
-/// The ring has the default size, of which 40 000 events fit.
+/// The ring has the default size, of which so many events fit.
+const FIT: u32 = 40_000;
 const RING_BYTES: u64 = abi::RTU_RING_BYTES_DEFAULT as u64;
 const SUB_BUFFER_BYTES: u64 = RING_BYTES / abi::RTU_SUB_BUFFERS_DEFAULT as u64;
 
@@ -40,6 +41,15 @@ pub struct Writer {
 impl Writer {
     /// Makes the files in the directory, and goes on writing events.
     pub fn start(directory: &Path) -> Writer {
+        Writer::start_at(directory, PACE)
+    }
+
+    /// The same with a ring that is not full before this time, which a test gives where it has measured how fast the machine is.
+    pub fn with_full_after(directory: &Path, time: Duration) -> Writer {
+        Writer::start_at(directory, PACE.max(time / FIT))
+    }
+
+    fn start_at(directory: &Path, pace: Duration) -> Writer {
         let open = |name: &str| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create_new(true).mode(0o600);
@@ -68,7 +78,7 @@ impl Writer {
                 ring.event();
                 // ORDER: relaxed; a number that stands for itself.
                 so_far.store(ring.written, Ordering::Relaxed);
-                next += PACE;
+                next += pace;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
             (ring.written, ring.lost)

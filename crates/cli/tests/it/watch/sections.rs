@@ -21,13 +21,16 @@ const LIMIT_NS: u64 = 2_000_000;
 const TIMER_NS: u64 = 20_000;
 /// Two readings of one clock, and what lies between the program that spins and the one that watches.
 const STAMPS_NS: u64 = 5_000;
-/// What the samples are apart.
-const PERIOD_NS: u64 = 200_000;
+/// What the samples are apart. A sample takes an emulated CPU that others slow down as long as that, and then it does nothing else: there all times of this tracker are ten
+/// times as long.
+fn period_ns() -> u64 {
+    if is_emulated() { 2_000_000 } else { 200_000 }
+}
 
 /// How long a section is. Timers of an emulated CPU come when its host has time for it: often later than 5 ms on a busy one, when the section would be
-/// over. With interrupts off no timer is needed.
-fn length_ns(kind: SpinKind) -> u64 {
-    if is_emulated() && kind == SpinKind::Unpreempted { 60_000_000 } else { 5_000_000 }
+/// over.
+fn length_ns() -> u64 {
+    if is_emulated() { 60_000_000 } else { 5_000_000 }
 }
 
 /// What was done to a CPU.
@@ -80,14 +83,14 @@ fn spin(kind: SpinKind) -> Done {
                 sleep_until(now_ns() + 7_300_000);
                 match kind {
                     SpinKind::Unpreempted => {
-                        fault.set(own, length_ns(kind));
+                        fault.set(own, length_ns());
                         set_name("e2e-spinner");
                     }
                     // Somebody is woken, on whatever CPU.
                     SpinKind::Uninterrupted => {
                         let before = fault.last();
                         while fault.last() == before {
-                            wake_another(|| fault.set(own, length_ns(kind)));
+                            wake_another(|| fault.set(own, length_ns()));
                         }
                     }
                 }
@@ -219,7 +222,10 @@ fn root_a_cpu_that_is_not_given_away_is_late_by_as_much_as_the_thread_that_waits
 #[test]
 fn root_sections_with_interrupts_off_are_found_to_the_period_of_the_samples() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let options = ["irqoff", "--threshold", "2ms", "--period", "200us"];
+    let options = match is_emulated() {
+        true => ["irqoff", "--threshold", "20ms", "--period", "2ms"],
+        false => ["irqoff", "--threshold", "2ms", "--period", "200us"],
+    };
     let (done, said) = watched(SpinKind::Uninterrupted, &options);
     let all = said.late().expect("of its own types");
     let late = of_spinner(&all, &done);
@@ -229,7 +235,7 @@ fn root_sections_with_interrupts_off_are_found_to_the_period_of_the_samples() {
         let [step] = one.chain.steps[..] else { panic!("{one:?}") };
         assert_eq!((step.kind, step.id), (StepKind::IrqsOff, one.tid.0), "{one:?}");
         let section = one.section.as_ref().expect("it has one");
-        assert_eq!(section.resolution_ns, Some(PERIOD_NS));
+        assert_eq!(section.resolution_ns, Some(period_ns()));
     }
     let (mut found, mut exact) = (0, 0);
     for section in &done.sections {
@@ -240,8 +246,8 @@ fn root_sections_with_interrupts_off_are_found_to_the_period_of_the_samples() {
         }
         // Not longer than it was, but for how late a sample is anyway; and shorter by less than a period.
         let (origin_ns, length_ns) = (one.chain.origin.time_ns.0, section.1 - section.0);
-        let is_inside = origin_ns + TIMER_NS >= section.0 && origin_ns <= section.0 + PERIOD_NS + STAMPS_NS;
-        let is_long = one.response_ns() + PERIOD_NS + STAMPS_NS >= length_ns;
+        let is_inside = origin_ns + TIMER_NS >= section.0 && origin_ns <= section.0 + period_ns() + STAMPS_NS;
+        let is_long = one.response_ns() + period_ns() + STAMPS_NS >= length_ns;
         let is_placed = !one.section.as_ref().expect("above").stack.is_empty();
         exact += usize::from(is_inside && is_long && is_placed);
     }
