@@ -255,8 +255,10 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const s
 {
 	struct rtscope__file here = { RTSCOPE__AT_FDCWD, 0 };
 
-	if (!rtscope__is_at_home())
+	if (!rtscope__is_at_home()) {
 		here.number = -RTSCOPE__ENOENT;
+		return here;
+	}
 	return rtscope__user() && (rtscope__overrides() || rtscope__has_groups()) ?
 		       rtscope__open_directory(shared, RTSCOPE__O_PATH) :
 		       here;

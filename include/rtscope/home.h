@@ -61,6 +61,7 @@ RTSCOPE__HIDDEN uint64_t rtscope__home = 0;
 static RTSCOPE__NOT_INLINE uint64_t rtscope__home_now(void)
 {
 	uint64_t identity;
+	long is_path;
 	int number = rtscope__open_at_hand("/dev/shm", RTSCOPE__O_PATH | RTSCOPE__O_DIRECTORY,
 					   "/../../../../../../../../../../../../../../../../../../../../..");
 
@@ -69,9 +70,11 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__home_now(void)
 	if (number < 0)
 		return RTSCOPE__NO_FILE;
 	identity = rtscope__identity_of(number, "", NULL);
-	/* Or another one of the program's has the number meanwhile. 3: F_GETFL */
-	if (rtscope__call(__NR_fcntl, number, 3, 0, 0, 0, 0) & RTSCOPE__O_PATH)
-		rtscope__close_number(number);
+	/* Another file of the program's may have the number meanwhile, or none: then nothing was told. 3: F_GETFL */
+	is_path = rtscope__call(__NR_fcntl, number, 3, 0, 0, 0, 0);
+	if (rtscope__is_error(is_path) || !(is_path & RTSCOPE__O_PATH))
+		return 0;
+	rtscope__close_number(number);
 	return identity;
 }
 

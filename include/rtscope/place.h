@@ -159,10 +159,10 @@ static RTSCOPE__NOT_INLINE uint32_t rtscope__told_number(struct rtscope__shared 
 }
 
 /*
- * Whether the calling thread is its process's user, and not another one by itself, as a file server's threads are their clients (setresuid(2) without the C library): it
+ * Whether the calling thread has the user of its process, and is not another one by itself, as a file server's threads are their clients (setresuid(2) without the C library): it
  * would give the files of the whole process to that one. By the process's first thread. What cannot be told is so. Needs `busy`.
  */
-static inline int rtscope__is_processs_user(struct rtscope__shared *shared)
+static inline int rtscope__acts_for_process(struct rtscope__shared *shared)
 {
 	uint32_t user = rtscope__user(), of_process;
 
@@ -270,14 +270,12 @@ static inline struct rtu_look *rtscope__look_page(const struct rtscope__shared *
 
 /*
  * Whether this process still sees the look page that it has mapped: not in another root or mount namespace, where there may well be
- * another directory of the same name. What it had would be lost there. One without a look page is believed.
+ * another directory of the same name. What it had would be lost there. One without a look page is believed. Asked where rtscope__is_at_home() was.
  */
 static RTSCOPE__NOT_INLINE int rtscope__sees_look(const struct rtscope__shared *shared)
 {
 	char path[RTSCOPE__OWN_PATH_BYTES];
 
-	if (!rtscope__is_at_home())
-		return 0;
 	if (shared->look == &rtscope__off)
 		return 1;
 	rtscope__put_name(shared, path, "look");

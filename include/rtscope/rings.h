@@ -208,6 +208,41 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 	return 0;
 }
 
+/* A ring for this thread could not be made, because of `error`. */
+static inline void rtscope__count_refused(struct rtscope__shared *shared, struct rtscope__thread *thread, int error)
+{
+	struct rtu_provider *provider = shared->provider;
+
+	/* ORDER: relaxed; as in rtscope__lost(). */
+	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
+	RTSCOPE__STORE(provider->refused_errno, (uint32_t)error);
+	if (thread == &rtscope__none) {
+		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
+		return;
+	}
+	/* Not 0, which a fork leaves. */
+	thread->why = RTU_LOST_CAUSES;
+	thread->session = RTSCOPE__LOAD(provider->session);
+}
+
+/*
+ * In another root or mount namespace nobody would find what this process makes, and another user may keep whoever asks for a name there waiting. Until it is back, or
+ * somebody else records, it makes nothing, and asks for nothing.
+ */
+static RTSCOPE__NOT_INLINE struct rtscope__thread *
+rtscope__stay_out(struct rtscope__shared *shared, struct rtscope__thread *thread, struct rtscope__answer *answer)
+{
+	answer->error = RTSCOPE__ENOENT;
+	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__SHOWN) {
+		rtscope__count_refused(shared, thread, RTSCOPE__ENOENT);
+		return thread;
+	}
+	RTSCOPE__STORE(shared->refused_look, RTSCOPE__LOAD(*shared->look));
+	RTSCOPE__STORE(shared->is_refused, 1);
+	answer->cause = RTU_LOST_NO_FILE;
+	return thread;
+}
+
 /* Makes the calling thread's ring in `thread`. 0, or an errno. Its path is not to be on the stack of a child that makes its first files. */
 static RTSCOPE__NOT_INLINE int rtscope__make_ring(struct rtscope__shared *shared, struct rtscope__thread *thread)
 {

@@ -248,10 +248,10 @@ static RTSCOPE__NOT_INLINE int rtscope__is_session(struct rtscope__file file, ui
 	return is;
 }
 
-/* Whether the collector of the session `id` lives. When that cannot be told (no descriptors, another root), it does. */
+/* Whether the collector of the session `id` lives. When that cannot be told (no descriptors, another root), it does. Asked where rtscope__is_at_home() was. */
 static RTSCOPE__NOT_INLINE int rtscope__session_lives(const struct rtscope__shared *shared, uint64_t id)
 {
-	int own = rtscope__is_at_home() ? rtscope__is_session(rtscope__open_own(shared, "session"), id, 0) : 1;
+	int own = rtscope__is_session(rtscope__open_own(shared, "session"), id, 0);
 
 	if (own > 0 || rtscope__is_session(rtscope__open_roots_session(), id, 1) > 0)
 		return 1;

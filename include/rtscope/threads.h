@@ -105,7 +105,7 @@ static RTSCOPE__NOT_INLINE int rtscope__look(struct rtscope__shared *shared, int
 			rtscope__give(shared);
 			return 0;
 		}
-		if (!rtscope__is_processs_user(shared)) {
+		if (!rtscope__acts_for_process(shared)) {
 			answer->cause = RTU_LOST_NO_FILE;
 			answer->error = RTSCOPE__EPERM;
 			rtscope__give(shared);
@@ -152,41 +152,6 @@ static inline struct rtscope__thread *rtscope__keep_page(struct rtscope__shared 
 	rtscope__unmap(thread, sizeof(*thread));
 	RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(shared->provider->session));
 	return &rtscope__none;
-}
-
-/* A ring for this thread could not be made, because of `error`. */
-static inline void rtscope__count_refused(struct rtscope__shared *shared, struct rtscope__thread *thread, int error)
-{
-	struct rtu_provider *provider = shared->provider;
-
-	/* ORDER: relaxed; as in rtscope__lost(). */
-	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
-	RTSCOPE__STORE(provider->refused_errno, (uint32_t)error);
-	if (thread == &rtscope__none) {
-		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
-		return;
-	}
-	/* Not 0, which a fork leaves. */
-	thread->why = RTU_LOST_CAUSES;
-	thread->session = RTSCOPE__LOAD(provider->session);
-}
-
-/*
- * In another root or mount namespace nobody would find what this process makes, and another user may keep whoever asks for a name there waiting. Until it is back, or
- * somebody else records, it makes nothing, and asks for nothing.
- */
-static RTSCOPE__NOT_INLINE struct rtscope__thread *
-rtscope__stay_out(struct rtscope__shared *shared, struct rtscope__thread *thread, struct rtscope__answer *answer)
-{
-	answer->error = RTSCOPE__ENOENT;
-	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__SHOWN) {
-		rtscope__count_refused(shared, thread, RTSCOPE__ENOENT);
-		return thread;
-	}
-	RTSCOPE__STORE(shared->refused_look, RTSCOPE__LOAD(*shared->look));
-	RTSCOPE__STORE(shared->is_refused, 1);
-	answer->cause = RTU_LOST_NO_FILE;
-	return thread;
 }
 
 /* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */

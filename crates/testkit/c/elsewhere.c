@@ -4,6 +4,7 @@
  *
  *   elsewhere ends PID     emits an event, goes into the mount namespace of PID, and ends
  *   elsewhere forks PID    the same, and a child there emits an event; prints "child N", 0 where that has ended by itself
+ *   elsewhere serves PID   the same of a child that has become another user before, who has groups
  *   elsewhere thread PID   a thread goes there alone, and emits an event; prints "emitted N"
  *   elsewhere user UID     a child, which has no files while nobody records, has a thread that becomes this user by itself; says "ready", waits for a line, emits an event by
  *                          that thread, then 10 by its first one, and waits for another line; prints "child N", 0 where it has ended by itself
@@ -13,6 +14,7 @@
 #include <rtscope/rtscope.h>
 
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -58,11 +60,14 @@ static int ended(pid_t child)
 	return 0;
 }
 
-static int child_there(void)
+static int child_there(int is_user)
 {
+	const gid_t groups[2] = { 4711, 4712 };
 	pid_t child;
 
 	go();
+	if (is_user && (setgroups(2, groups) || setgid(4711) || setuid(4711)))
+		return 1;
 	child = fork();
 	if (!child) {
 		RTSCOPE_EVENT(test, there, rtscope_u32(i, 1));
@@ -163,8 +168,8 @@ int main(int count, char **words)
 	if (!strcmp(words[1], "limited"))
 		return limited(atoi(word));
 	RTSCOPE_EVENT(test, here, rtscope_u32(i, 1));
-	if (!strcmp(words[1], "forks"))
-		return child_there();
+	if (!strcmp(words[1], "forks") || !strcmp(words[1], "serves"))
+		return child_there(!strcmp(words[1], "serves"));
 	if (!strcmp(words[1], "thread"))
 		return thread_there();
 	go();

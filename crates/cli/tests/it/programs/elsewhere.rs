@@ -47,6 +47,7 @@ fn root_a_program_of_roots_in_a_users_container_waits_for_nobody() {
         ("forks", false, Some("child ")),
         ("ends", true, None),
         ("forks", true, Some("child ")),
+        ("serves", true, Some("child ")),
         ("thread", true, Some("emitted ")),
     ] {
         let recorder = is_recorded.then(|| begun(&mut fixture.recorder(&["--user-buffer", "1M"])));
