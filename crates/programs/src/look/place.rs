@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Between looks at a file that its program is filling.
 const SOON: Duration = Duration::from_millis(2);
+/// As long as an earlier listing is worked through without another: who is new is not to wait for all of a crowd.
+const LISTED_FOR: Duration = Duration::from_millis(100);
 /// A file that is not complete after this time is given up.
 const UNFINISHED: Duration = Duration::from_secs(10);
 
@@ -226,8 +228,9 @@ impl Place {
     fn look(&mut self, around: &mut Surroundings<'_>) -> Turn {
         // Before it is listed: what is gone is no name any more.
         let complete = if self.remove_unneeded() { Turn::Complete } else { Turn::More };
-        // What an earlier listing has found, first: a long list is not made for each turn.
-        if self.pending.is_empty() && !self.list(around.out) {
+        // What an earlier listing has found, first: a long list is not made for each turn. But processes take turns in a list, and who has come since is in none.
+        let is_old = self.pending.is_empty() || self.listed.elapsed() > LISTED_FOR;
+        if is_old && !self.list(around.out) && self.pending.is_empty() {
             return complete;
         }
         let begun = Instant::now();
