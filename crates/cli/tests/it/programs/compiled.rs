@@ -7,13 +7,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Compiler, flags, source.
 type Wanted = (String, Vec<String>, PathBuf);
 
-/// What was compiled by this process, and how large a program is: some hundred kilobytes.
-static COMPILED: Mutex<Option<HashMap<Wanted, Vec<u8>>>> = Mutex::new(None);
+/// The programs that this process has compiled, each of some hundred kilobytes.
+static COMPILED: LazyLock<Mutex<HashMap<Wanted, Vec<u8>>>> = LazyLock::new(Mutex::default);
 
 /// Compiles with warnings as errors, or copies what was compiled from the same before. False, and the reason reported, without that compiler.
 pub fn compile(compiler: &str, flags: &[&str], source: &Path, to: &Path) -> bool {
@@ -23,10 +23,7 @@ pub fn compile(compiler: &str, flags: &[&str], source: &Path, to: &Path) -> bool
     let wanted =
         (compiler.to_owned(), flags.iter().map(|&flag| flag.to_owned()).collect(), source.to_owned());
     let is_kept = stays_the_same(flags, source);
-    let kept = || {
-        let compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        compiled.as_ref().and_then(|all| all.get(&wanted).cloned())
-    };
+    let kept = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner).get(&wanted).cloned();
     if let Some(program) = is_kept.then(kept).flatten() {
         // Removed first: it may be a program that runs.
         let _ = fs::remove_file(to);
@@ -47,8 +44,7 @@ pub fn compile(compiler: &str, flags: &[&str], source: &Path, to: &Path) -> bool
     assert!(output.status.success(), "{compiler} {flags:?}: {}", String::from_utf8_lossy(&output.stderr));
     if is_kept {
         let program = fs::read(to).expect("it was just made");
-        let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-        compiled.get_or_insert_default().insert(wanted, program);
+        COMPILED.lock().unwrap_or_else(PoisonError::into_inner).insert(wanted, program);
     }
     true
 }

@@ -114,17 +114,21 @@ fn root_explain_says_what_the_watch_wrote() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let (directory, path) = temporary();
     save(&path, 3);
-    for snapshot in entries(directory.path()) {
-        let rtscope = crate::command::path();
-        let output = Command::new(rtscope)
-            .env("LC_ALL", "C.UTF-8")
-            .arg("explain")
-            .arg(&snapshot)
-            .output()
-            .expect("it can be run");
+    let explain = |snapshot: &Path, columns: Option<&str>| {
+        let mut command = Command::new(crate::command::path());
+        command.env("LC_ALL", "C.UTF-8").env_remove("COLUMNS").arg("explain").arg(snapshot);
+        let output = command.envs(columns.map(|columns| ("COLUMNS", columns))).output();
+        let output = output.expect("it can be run");
         assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
+    };
+    for snapshot in entries(directory.path()) {
         let written = fs::read_to_string(snapshot.join("explain.txt")).expect("it is in every snapshot");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), written);
+        assert_eq!(explain(&snapshot, None), written);
+        // On a terminal, or as COLUMNS says: the same words, and no line is longer.
+        let narrow = explain(&snapshot, Some("80"));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(written.lines().any(|line| line.chars().count() > 80), "{written}");
     }
 }
 
