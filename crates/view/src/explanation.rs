@@ -16,8 +16,10 @@ use rtscope_event::{CpuId, End, Loss, LossCause, StepKind, Tid, Tracker};
 
 /// Columns for names of steps and causes: as many as the longest needs, within these.
 const NAMES: std::ops::RangeInclusive<usize> = 30..=60;
-/// Columns for a share as a bar.
-const BAR: usize = 10;
+/// Columns between the name and the bar: a blank, a time, two blanks, a share, two blanks.
+const FIGURES: usize = 21;
+/// Columns for a share as a bar: fewer where names are long and lines are not.
+const BAR: std::ops::RangeInclusive<usize> = 4..=10;
 /// Causes shown for a step before the rest is added up.
 const CAUSES: usize = 5;
 /// A late interrupt gets a note from this share of the response on (thousandths): a few microseconds for its delivery are
@@ -146,6 +148,8 @@ struct Table<'a> {
     explanation: &'a Explanation,
     /// Width of the column of names.
     names: usize,
+    /// Width of the column of bars.
+    bar: usize,
 }
 
 impl<'a> Table<'a> {
@@ -155,7 +159,9 @@ impl<'a> Table<'a> {
             causes.max().unwrap_or(0).max(step_name(step, explanation).chars().count() + 2)
         };
         let names = shown_steps(explanation, style).map(longest).max().unwrap_or(0);
-        Table { explanation, names: names.clamp(*NAMES.start(), *NAMES.end()) }
+        let names = names.clamp(*NAMES.start(), *NAMES.end());
+        let bar = style.width.saturating_sub(names + FIGURES).clamp(*BAR.start(), *BAR.end());
+        Table { explanation, names, bar }
     }
 
     fn columns(&self, name: &str, time_ns: u64, permille: u32) -> String {
@@ -165,13 +171,13 @@ impl<'a> Table<'a> {
 
     fn step_rows(&self, step: &StepExplanation, style: Style) -> String {
         let name = format!("  {}", step_name(step, self.explanation));
-        let drawn = style.bar(f64::from(step.share_permille) / 1000.0, BAR);
+        let drawn = style.bar(f64::from(step.share_permille) / 1000.0, self.bar);
         let mut row = format!("{}  {drawn}", self.columns(&name, step.duration_ns, step.share_permille));
         let mut below = String::new();
         match &step.causes[..] {
             // "own work" beside "run" is worth saying, "timer slack" beside "timer slack" is not.
             [only] if label_of(only) != step.kind.name() => {
-                let pad = BAR.saturating_sub(drawn.chars().count());
+                let pad = self.bar.saturating_sub(drawn.chars().count());
                 let wide = format!("{row}{:pad$}  {}", "", label_of(only));
                 if wide.chars().count() > style.width {
                     below = self.cause_rows(&step.causes, style);

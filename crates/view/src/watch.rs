@@ -139,10 +139,13 @@ pub fn snapshot_text(
     }
     if let Some(path) = saved {
         let history = history_text(&trigger.history, trigger.detected_ns);
-        text.push_str(&format!("  saved: {} ({history})\n", path.display()));
+        // In a pipe it is looked for, so it stays whole.
+        let line = format!("  saved: {} ({history})", path.display());
+        text.push_str(&style.fitted_for_terminal(&line));
+        text.push('\n');
     }
     if !trigger.pre_met {
-        text.push_str(&format!("  warning: {}\n", short_history(trigger)));
+        text.push_str(&style.wrap(&format!("warning: {}", short_history(trigger)), 2, 4));
     }
     text
 }
@@ -172,19 +175,19 @@ fn short_history(trigger: &TriggerFile) -> String {
 /// The text of `explain.txt`: every late response of a snapshot, and what is missing.
 #[must_use]
 pub fn explanation_file(trigger: &TriggerFile, explanations: &[Explanation], style: Style) -> String {
-    let mut text = format!(
-        "Snapshot {} of {}, detected {}\n{}\n",
+    let detected = format!(
+        "Snapshot {} of {}, detected {}",
         trigger.number,
         clean(&trigger.watched),
-        clean(&trigger.detected_at),
-        history_text(&trigger.history, trigger.detected_ns)
+        clean(&trigger.detected_at)
     );
+    let history = history_text(&trigger.history, trigger.detected_ns);
+    let mut text = style.wrap(&detected, 0, 4) + &style.wrap(&history, 0, 4);
     if !trigger.pre_met {
         text.push_str(&style.wrap(&format!("Warning: {}", short_history(trigger)), 0, 4));
     }
     for loss in &trigger.losses {
-        text.push_str(&loss_line(loss));
-        text.push('\n');
+        text.push_str(&style.wrap(&loss_line(loss), 0, 4));
     }
     for explanation in explanations {
         text.push('\n');

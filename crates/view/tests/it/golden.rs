@@ -12,10 +12,11 @@ use rtscope_event::{
     Policy, Priority, Recording, Step, StepKind, Stuck, SystemCall, TaskInfo, Tid, Tracker, WaitKind,
     parse_event,
 };
+use rtscope_store::trigger::TriggerFile;
 use rtscope_testkit::recordings::task;
 use rtscope_view::{
-    Style, WallClock, explanation_json, explanation_text, late_json, late_line, stuck_text, summary_json,
-    summary_text,
+    Style, WallClock, explanation_file, explanation_json, explanation_text, late_json, late_line, stuck_text,
+    summary_json, summary_text,
 };
 use std::path::PathBuf;
 
@@ -32,6 +33,31 @@ fn golden(name: &str, got: &str) {
     assert!(got == expected, "{name} has changed; got:\n{got}");
     for line in expected.lines().filter(|_| name.ends_with(".txt")) {
         assert!(line.chars().count() <= 100, "too wide: {line}");
+    }
+}
+
+/// The file of a snapshot that was saved of it, on a machine of 16 CPUs, two of which lost something.
+fn trigger(late: LateResponse) -> TriggerFile {
+    let end_ns = late.end_ns;
+    let history = |cpu| CpuHistory { cpu: CpuId(cpu), complete_since: Some(MonotonicNs(1)), events: 3 };
+    let loss = |cpu| Loss { cpu: Some(CpuId(cpu)), cause: LossCause::Overwritten, count: Some(2) };
+    TriggerFile {
+        schema: "rtscope.trigger/1".to_owned(),
+        producer: "rtscope".to_owned(),
+        number: 2,
+        detected_ns: end_ns,
+        detected_at: "2026-11-28T16:22:36.012292Z".to_owned(),
+        pre_ns: end_ns.0,
+        post_ns: 0,
+        from_ns: MonotonicNs(1),
+        until_ns: end_ns,
+        ftrace_from_ns: None,
+        pre_met: false,
+        history: (0..16).map(history).collect(),
+        losses: vec![loss(3), loss(14)],
+        copied_ns: 7,
+        watched: "tasks named 'control-loop'".to_owned(),
+        late: vec![late],
     }
 }
 
@@ -131,6 +157,10 @@ fn an_explanation_for_a_terminal() {
     golden("hog.txt", &explanation_text(&explanation, PLAIN));
     fits(|style| explanation_text(&explanation, style));
     golden("hog-color.ansi", &explanation_text(&explanation, Style { color: true, ..PLAIN }));
+    let file = trigger(late.clone());
+    let explanations = [explanation];
+    golden("hog-file.txt", &explanation_file(&file, &explanations, PLAIN));
+    fits(|style| explanation_file(&file, &explanations, style));
     let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
     golden("hog-line.log", &format!("{line}\n"));
 }
