@@ -6,21 +6,35 @@
 //! left behind with that one read, and another one does the rest.
 
 use crate::names::is_trusted;
+use nix::unistd::{Pid, gettid};
+use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads that hang, in all: each holds a thread. Of one user there is one.
 const HANGING_MAX: usize = 16;
+
+/// So many times the limit, where the thread has a CPU or waits for one at each of them: nobody holds it up, and a machine that is busy is no reason
+/// to tell a process that it does not answer.
+const BUSY: u32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// That thread, and those that were left behind.
 #[derive(Debug, Default)]
 pub struct Reader {
-    thread: Option<(Sender<Job>, JoinHandle<()>)>,
+    thread: Option<Running>,
     /// By the user whose process does not answer; `None`: it had ended before that was known.
     hanging: Vec<(Option<u32>, JoinHandle<()>)>,
+}
+
+/// A thread that does jobs until its sender is dropped.
+#[derive(Debug)]
+struct Running {
+    jobs: Sender<Job>,
+    thread: JoinHandle<()>,
+    tid: Pid,
 }
 
 impl Reader {
@@ -39,24 +53,31 @@ impl Reader {
         if self.hanging.len() >= HANGING_MAX && !user.is_some_and(is_trusted) {
             return Err(format!("{HANGING_MAX} other processes do not answer"));
         }
-        let (jobs, thread) = match self.thread.take() {
+        let running = match self.thread.take() {
             Some(running) => running,
             None => start().map_err(|error| format!("no thread to read it: {error}"))?,
         };
         let (answer, answers) = sync_channel(1);
         // It ends only when this sender does, or by a panic, after which there is no answer.
-        let _ = jobs.send(Box::new(move || {
+        let _ = running.jobs.send(Box::new(move || {
             // Nobody may wait for it any more.
             let _ = answer.send(read());
         }));
-        match answers.recv_timeout(limit) {
+        let busy_end = Instant::now() + limit * BUSY;
+        let answered = loop {
+            match answers.recv_timeout(limit) {
+                Err(RecvTimeoutError::Timeout) if Instant::now() < busy_end && has_work(running.tid) => {}
+                answered => break answered,
+            }
+        };
+        match answered {
             Ok(result) => {
-                self.thread = Some((jobs, thread));
+                self.thread = Some(running);
                 Ok(result)
             }
             Err(RecvTimeoutError::Timeout) => {
                 // Without its sender it ends after this read, if that ever does.
-                self.hanging.push((user, thread));
+                self.hanging.push((user, running.thread));
                 Err(format!("the process did not answer within {} ms", limit.as_millis()))
             }
             Err(RecvTimeoutError::Disconnected) => Err("the thread that reads it has ended".to_owned()),
@@ -64,10 +85,22 @@ impl Reader {
     }
 }
 
-fn start() -> std::io::Result<(Sender<Job>, JoinHandle<()>)> {
+fn start() -> std::io::Result<Running> {
     let (sender, jobs) = channel::<Job>();
-    let thread = Builder::new().name("stacks".to_owned()).spawn(move || jobs.iter().for_each(|job| job()))?;
-    Ok((sender, thread))
+    let (tell, told) = sync_channel(1);
+    let thread = Builder::new().name("stacks".to_owned()).spawn(move || {
+        // Whoever started it waits for that.
+        let _ = tell.send(gettid());
+        jobs.iter().for_each(|job| job());
+    })?;
+    let tid = told.recv().map_err(std::io::Error::other)?;
+    Ok(Running { jobs: sender, thread, tid })
+}
+
+/// Whether a thread of this process has a CPU or waits for one: state R of proc_pid_stat(5).
+fn has_work(tid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R'))
 }
 
 #[cfg(test)]
@@ -100,6 +133,19 @@ mod tests {
         }
         assert_eq!(reader.read(Some(LIAR), LONG, || 6), Ok(6), "it has ended");
         assert!(reader.hanging.is_empty());
+    }
+
+    #[test]
+    fn a_read_that_nobody_holds_up_has_longer() {
+        let limit = Duration::from_millis(50);
+        let spin = move || {
+            let end = Instant::now() + limit * 3;
+            while Instant::now() < end {
+                std::hint::spin_loop();
+            }
+            7
+        };
+        assert_eq!(Reader::default().read(Some(LIAR), limit, spin), Ok(7));
     }
 
     #[test]
