@@ -88,6 +88,24 @@ impl Histogram {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
+    /// Takes out values that were counted. The largest of what is left is known only as well as its bucket, unless it is `known_max_ns`.
+    #[must_use]
+    pub fn without(mut self, other: &Histogram, known_max_ns: u64) -> Histogram {
+        for (slot, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *slot = slot.saturating_sub(*count);
+        }
+        self.sum_ns = self.sum_ns.saturating_sub(other.sum_ns);
+        let lowest = self.buckets.iter().position(|count| *count > 0);
+        let highest = self.buckets.iter().rposition(|count| *count > 0);
+        let Some((lowest, highest)) = lowest.zip(highest) else { return Histogram::default() };
+        self.min_ns = self.min_ns.max(bucket_range(lowest).0);
+        self.max_ns = match bucket_of(known_max_ns) == highest {
+            true => known_max_ns,
+            false => self.max_ns.min(bucket_range(highest).1),
+        };
+        self
+    }
+
     /// How many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -245,6 +263,24 @@ mod tests {
         }
         assert_eq!(next, 0, "the last bucket has no end");
         assert_eq!(BUCKETS, 1152);
+    }
+
+    #[test]
+    fn what_is_taken_out_is_in_no_figure() {
+        let (mut all, mut out) = (Histogram::default(), Histogram::default());
+        for value in [1000, 2000, 1_000_000_000] {
+            all.record(value);
+        }
+        out.record(1_000_000_000);
+        let figures = |known| {
+            let left = all.clone().without(&out, known).statistics().unwrap();
+            (left.count, left.min_ns, left.mean_ns, left.max_ns)
+        };
+        assert_eq!(figures(2000), (2, 1000, 1500, 2000));
+        // Known as well as the bucket is wide, and not by another bucket's.
+        assert_eq!(figures(0).3, bucket_range(bucket_of(2000)).1);
+        assert_eq!(figures(5000).3, bucket_range(bucket_of(2000)).1);
+        assert_eq!(all.clone().without(&all, 0), Histogram::default());
     }
 
     #[test]

@@ -119,7 +119,7 @@ pub struct Report {
     pub other_threads: OtherThreads,
     /// What the watch itself cost the target.
     pub own: OwnCost,
-    /// What could not be observed, and is not counted as late. The distribution has it.
+    /// What could not be observed, and is not counted as late. The distribution is without it.
     #[serde(default)]
     pub not_observable: NotObservable,
     /// Events that were lost over the whole watch.

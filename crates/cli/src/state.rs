@@ -32,7 +32,7 @@ pub struct StateOptions {
 /// Asks each watch, and prints what it says.
 pub fn run(options: &StateOptions) -> Result<(), Failure> {
     let Some(directory) = directory() else {
-        return Err(Failure::Usage(
+        return Err(Failure::Missing(
             "there is no runtime directory (XDG_RUNTIME_DIR), in which watches could be found; log in, or run it as root"
                 .to_owned(),
         ));

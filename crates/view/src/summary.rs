@@ -246,7 +246,7 @@ fn not_observable_text(report: &Report, style: Style) -> String {
     }
     let text = format!(
         "not observable: {}, which may have been late or not, of {}; this host hides switches of these threads. The times above \
-         include them",
+         are without them",
         counted(*responses, noun(report), nouns(report)),
         listed.join(", ")
     );

@@ -578,7 +578,7 @@ impl Listener {
 }
 
 /// What a summary has beside the tracker's own counts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub tracker: Tracker,
     pub instance: u8,

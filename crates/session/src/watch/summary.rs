@@ -7,7 +7,7 @@ use rtscope_analyze::explain::Explanation;
 use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::own::{OwnCost, OwnPart};
 use rtscope_analyze::summary::{self, HiddenThread, NotObservable, Report};
-use rtscope_event::{Comm, LateResponse, Loss, LossCause, Tid};
+use rtscope_event::{Comm, End, LateResponse, Loss, LossCause, Tid};
 use rtscope_flight::TrackerStats;
 use std::collections::BTreeMap;
 
@@ -24,6 +24,10 @@ pub struct Summary {
     unobserved: BTreeMap<(Tid, Comm), u64>,
     /// Of further threads.
     unobserved_more: u64,
+    /// How long they seemed to be: the tracker has counted these, too.
+    unobserved_times: Histogram,
+    /// The longest of the others that were late and have ended.
+    observed_max_ns: u64,
     /// Of all of these, those without a snapshot of their own.
     unobserved_suppressed: u64,
     /// What had not ended at the end, beyond the limit.
@@ -42,17 +46,29 @@ impl Summary {
     /// A late response that no snapshot explains.
     pub fn unexplained(&mut self, late: &LateResponse) {
         self.groups.add_late(late);
+        self.observed(late.end, late.response_ns());
         self.own.add_unexplained();
     }
 
     /// One that was explained, and rtscope's own part in it.
     pub fn explained(&mut self, explanation: &Explanation, own: OwnPart) {
         self.groups.add_explanation(explanation);
+        self.observed(explanation.end, explanation.response_ns);
         self.own.add(own);
+    }
+
+    /// What has not ended is not in the distribution.
+    fn observed(&mut self, end: End, response_ns: u64) {
+        if end != End::Pending {
+            self.observed_max_ns = self.observed_max_ns.max(response_ns);
+        }
     }
 
     /// One whose end the host hid.
     pub fn unobserved(&mut self, late: &LateResponse) {
+        if late.end != End::Pending {
+            self.unobserved_times.record(late.response_ns());
+        }
         self.unobserved_suppressed += u64::from(late.snapshot.is_none());
         let key = (late.tid, late.comm);
         if self.unobserved.len() < UNOBSERVED_MAX || self.unobserved.contains_key(&key) {
@@ -95,6 +111,11 @@ impl Summary {
             stats.min_ns.unwrap_or(0),
             stats.max_ns.unwrap_or(0),
         );
+        let histogram = match self.unobserved_times.count() {
+            0 => histogram,
+            // What was not late takes the limit at most.
+            _ => histogram.without(&self.unobserved_times, self.observed_max_ns.max(counts.threshold_ns)),
+        };
         let loss = |cause, count| Loss { cpu: None, cause, count };
         let (threads, other_threads) = self.groups.threads(&stats.by_thread);
         Report {
@@ -142,5 +163,69 @@ fn counters(stats: &TrackerStats) -> Counters {
         too_long: stats.too_long,
         hidden: stats.hidden,
         abandoned: stats.abandoned,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rtscope_analyze::histogram::{BUCKETS, bucket_of};
+    use rtscope_event::{Chain, CpuId, MonotonicNs, Origin, OriginKind, Pid, Priority, Tracker};
+
+    const THRESHOLD_NS: u64 = 500_000;
+
+    fn late(response_ns: u64) -> LateResponse {
+        let origin = Origin { kind: OriginKind::Irq, id: 1, cpu: CpuId(0), time_ns: MonotonicNs(100) };
+        let chain = Chain { origin, steps: Vec::new(), merged: 0, others: Vec::new(), busy: false };
+        LateResponse {
+            tracker: Tracker::Response,
+            instance: 0,
+            sequence: 1,
+            cpu: CpuId(0),
+            end_ns: MonotonicNs(100 + response_ns),
+            end: End::Blocked,
+            threshold_ns: THRESHOLD_NS,
+            tid: Tid(7),
+            pid: Pid(7),
+            prio: Priority(20),
+            comm: Comm::from_bytes(b"loop"),
+            snapshot: None,
+            chain,
+            events: None,
+            call: None,
+            lock: None,
+            block: None,
+            section: None,
+            stacks: None,
+        }
+    }
+
+    /// Smallest, largest and number of what the tracker counted, without those that could not be observed.
+    fn figures(counted: &[u64], observed: &[u64], unobserved: &[u64]) -> (u64, u64, u64) {
+        let mut all = Histogram::default();
+        counted.iter().for_each(|value| all.record(*value));
+        let mut stats = TrackerStats { histogram: vec![0; BUCKETS], ..TrackerStats::default() };
+        for row in all.buckets() {
+            stats.histogram[bucket_of(row.from_ns)] = row.count;
+        }
+        stats.sum_ns = counted.iter().sum();
+        (stats.min_ns, stats.max_ns) = (counted.iter().min().copied(), counted.iter().max().copied());
+        let mut summary = Summary::default();
+        observed.iter().for_each(|value| summary.unexplained(&late(*value)));
+        unobserved.iter().for_each(|value| summary.unobserved(&late(*value)));
+        let counts = Counts { threshold_ns: THRESHOLD_NS, ..Counts::default() };
+        let statistics = summary.report(&stats, &counts).statistics.expect("something was counted");
+        (statistics.min_ns, statistics.max_ns, statistics.count)
+    }
+
+    #[test]
+    fn what_could_not_be_observed_is_in_no_figure() {
+        const HIDDEN: u64 = 1_000_000_000;
+        let counted = [9000, 499_999, 700_000, HIDDEN, HIDDEN + 1];
+        assert_eq!(figures(&counted, &[700_000, HIDDEN, HIDDEN + 1], &[]), (9000, HIDDEN + 1, 5));
+        assert_eq!(figures(&counted, &[700_000], &[HIDDEN, HIDDEN + 1]), (9000, 700_000, 3));
+        // Nothing else was late: none took more than the limit.
+        let in_time = [9000, 499_999, HIDDEN];
+        assert_eq!(figures(&in_time, &[], &[HIDDEN]), (9000, THRESHOLD_NS, 2));
     }
 }
