@@ -212,6 +212,42 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
 #define RTSCOPE__ARG(n, value) (rtscope_k_argument, RTSCOPE__TYPE_ASM(n), "arg" #n, rtscope__v_arg##n, value, value)
 
 /*
+ * A conversion without its argument is a sentence of the compiler: in C of -Wformat, as for printf itself. C++ has arguments that no variadic
+ * function takes, so their number is compared.
+ */
+#if !defined(__cplusplus)
+static inline __attribute__((format(printf, 1, 2))) void rtscope__as_printf(const char *format, ...)
+{
+	(void)format;
+}
+#define RTSCOPE__CHECK_FORMAT(event, ...)                \
+	do {                                             \
+		if (0)                                   \
+			rtscope__as_printf(__VA_ARGS__); \
+	} while (0)
+#elif __cplusplus >= 201402L
+static inline constexpr int rtscope__conversions(const char *format)
+{
+	int conversions = 0;
+
+	for (; *format; format++) {
+		if (*format != '%')
+			continue;
+		if (format[1] == '%')
+			format++;
+		else
+			conversions++;
+	}
+	return conversions;
+}
+#define RTSCOPE__CHECK_FORMAT(event, ...)                                                                 \
+	static_assert(rtscope__conversions(RTSCOPE__HEAD(__VA_ARGS__, 0)) == RTSCOPE__COUNT(__VA_ARGS__), \
+		      "the format of RTSCOPE_PRINTF has as many conversions as there are arguments")
+#else
+#define RTSCOPE__CHECK_FORMAT(event, ...) (void)0
+#endif
+
+/*
  * An event of RTSCOPE_INFO with a text: RTSCOPE_PRINTF(provider, event, format, arguments...), at most 12 arguments. Nothing is formatted
  * in the program. Formats are those of printf(3), without `*` and `n`.
  */
@@ -221,11 +257,14 @@ template <class Type> static inline __attribute__((always_inline)) rtscope__argu
 	RTSCOPE__ASSERT(                           \
 		0, "RTSCOPE_PRINTF needs another code model than GCC's large one, and no HWASan: use RTSCOPE_EVENT")
 #else
-#define RTSCOPE_PRINTF_LEVEL(level, provider, ...)                                                              \
-	RTSCOPE__PASTE(RTSCOPE__PRINTF_, RTSCOPE__COUNT(__VA_ARGS__))                                           \
-	("rtscope_printf_" RTSCOPE__STRING(provider) "_" RTSCOPE__STRING(                                       \
-		 RTSCOPE__HEAD(__VA_ARGS__, 0)) "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
-	 level, provider, __VA_ARGS__)
+#define RTSCOPE_PRINTF_LEVEL(level, provider, ...)                                                        \
+	do {                                                                                              \
+		RTSCOPE__CHECK_FORMAT(__VA_ARGS__);                                                       \
+		RTSCOPE__PASTE(RTSCOPE__PRINTF_, RTSCOPE__COUNT(__VA_ARGS__))                             \
+		("rtscope_printf_" RTSCOPE__STRING(provider) "_" RTSCOPE__STRING(RTSCOPE__HEAD(           \
+			 __VA_ARGS__, 0)) "_" RTSCOPE__STRING(__LINE__) "_" RTSCOPE__STRING(__COUNTER__), \
+		 level, provider, __VA_ARGS__);                                                           \
+	} while (0)
 #endif
 #define RTSCOPE__PRINTF_1(name, level, provider, event, format) \
 	RTSCOPE__PRINTF(name, level, provider, event, RTSCOPE__FORMAT(name, format))

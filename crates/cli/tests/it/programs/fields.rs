@@ -154,6 +154,37 @@ fn what_cannot_be_an_event_is_a_sentence_of_the_compilers() {
     }
 }
 
+#[test]
+fn a_format_and_its_arguments_that_do_not_match_are_a_sentence_of_the_compilers() {
+    let fixture = Fixture::new();
+    let path = fixture.path("format.c");
+    let compiled = |compiler: &str, language: &str, arguments: &str| {
+        let text = format!(
+            "#include <rtscope/rtscope.h>\nint main(int argc, char **argv)\n{{\n\t(void)argv;\n\tRTSCOPE_PRINTF(t, e, {arguments});\n\treturn argc;\n}}\n"
+        );
+        fs::write(&path, text).expect("it can be written");
+        let mut command = Command::new(compiler);
+        command.args(["-x", language, "-Wall", "-Werror", "-I"]).arg(root().join("include")).arg(&path);
+        command.arg("-o").arg(fixture.path("format")).output().ok()
+    };
+    let counted = "as many conversions as there are arguments";
+    for (compiler, language, sentence) in [
+        ("gcc", "c", "-Werror=format"),
+        ("g++", "c++", counted),
+        ("clang-19", "c", "-Werror,-Wformat"),
+        ("clang++-19", "c++", counted),
+    ] {
+        let wrong = [("\"%d of %d\", argc", sentence), ("\"%d\", argc, argc", sentence)];
+        let right = [("\"100 %% of %d\", argc", ""), ("\"nothing\"", "")];
+        for (arguments, sentence) in [wrong, right].concat() {
+            let Some(output) = compiled(compiler, language, arguments) else { skip!("no {compiler}") };
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.success(), sentence.is_empty(), "{compiler} {arguments}: {errors}");
+            assert!(errors.contains(sentence), "{compiler} {arguments}: {errors}");
+        }
+    }
+}
+
 /// The story of docs/how-to/order-engine.md, with few orders.
 #[test]
 fn the_order_engine_did_what_its_recording_says() {
