@@ -198,7 +198,7 @@ impl Programs {
         let mut for_all = None;
         if nix::unistd::geteuid().is_root() {
             let dir = File::open(base).map_err(Error::io("open", base))?;
-            for_all = Some(SharedSession::new((&dir, None), base, id, &settings, false)?);
+            for_all = Some(SharedSession::new((&dir, None), (base, 0), id, &settings, false)?);
         }
         let session = Session { id, settings };
         let look = Look::start(base, Some((session.clone(), own, served)))?;

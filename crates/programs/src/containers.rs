@@ -230,6 +230,8 @@ pub(crate) struct Container {
     account: u32,
     /// Its permissions.
     pub(crate) mode: u32,
+    /// User and group whose `/dev/shm` it is.
+    pub(crate) owner: (u32, u32),
     id: (u64, u64),
     /// Mount namespaces that see it.
     mounts: BTreeSet<u64>,
@@ -317,6 +319,7 @@ impl Containers {
             user,
             account,
             mode: status.st_mode & 0o7777,
+            owner: (status.st_uid, status.st_gid),
             id,
             mounts: BTreeSet::from([mounts]),
             is_inhabited: true,

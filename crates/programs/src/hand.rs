@@ -236,9 +236,9 @@ impl<'a> At<'a> {
         At { dir: directory.dir().as_fd(), uid: directory.uid, gid: directory.gid, is_as_owner }
     }
 
-    /// One in which root makes files of his own.
-    pub(crate) fn of_root(dir: BorrowedFd<'a>) -> At<'a> {
-        At { dir, uid: 0, gid: 0, is_as_owner: false }
+    /// One in which root makes files of his own; or of this user's, where he is who is called root there.
+    pub(crate) fn of_root(dir: BorrowedFd<'a>, (uid, gid): (u32, u32)) -> At<'a> {
+        At { dir, uid, gid, is_as_owner: false }
     }
 }
 

@@ -226,10 +226,10 @@ pub(crate) struct SharedSession {
 }
 
 impl SharedSession {
-    /// `shown`: the path of the directory, for messages. `are_elsewhere`: the programs are in a container.
+    /// `shown`: the path of the directory, for messages, and whose files root's are there. `are_elsewhere`: the programs are in a container.
     pub(crate) fn new(
         (dir, hand): (&impl AsFd, Option<Arc<Hand>>),
-        shown: &Path,
+        (shown, owner): (&Path, u32),
         id: u64,
         settings: &Settings,
         are_elsewhere: bool,
@@ -246,7 +246,7 @@ impl SharedSession {
             None => write_session(dir, SharedSession::NAME, id, settings, readers)?,
         };
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
-        remove_partial(&dir, hand.as_deref(), SystemTime::now());
+        remove_partial((&dir, owner), hand.as_deref(), SystemTime::now());
         Ok(SharedSession { dir, file, hand })
     }
 
@@ -260,13 +260,13 @@ impl SharedSession {
 
 /// Removes sessions that other collectors of root were writing when they were killed. Not one that has just been made: it is locked a moment
 /// later, and root in a container makes his own.
-fn remove_partial(dir: &OwnedFd, hand: Option<&Hand>, now: SystemTime) {
+fn remove_partial((dir, owner): (&OwnedFd, u32), hand: Option<&Hand>, now: SystemTime) {
     // What cannot be read now is for the next collector.
     let Ok(names) = names_in(dir, hand, NAMES_MAX) else { return };
     let prefix = format!("{}.", SharedSession::NAME);
     for name in names.iter().filter(|name| name.starts_with(&prefix)) {
         let is_roots = status_there(dir, hand, name)
-            .is_ok_and(|found| found.st_uid == 0 && found.st_mode & libc::S_IFMT == libc::S_IFREG);
+            .is_ok_and(|found| found.st_uid == owner && found.st_mode & libc::S_IFMT == libc::S_IFREG);
         if !is_roots {
             continue;
         }
@@ -442,9 +442,9 @@ mod tests {
         std::os::unix::fs::chown(&another, Some(1000), None).unwrap();
         let dir = OwnedFd::from(File::open(base.path()).unwrap());
         let there = || [&paths[0], &paths[1], &another].map(|path| path.exists());
-        remove_partial(&dir, None, SystemTime::now());
+        remove_partial((&dir, 0), None, SystemTime::now());
         assert_eq!(there(), [true; 3], "they may be written now");
-        remove_partial(&dir, None, SystemTime::now() + PARTIAL_AT_LEAST);
+        remove_partial((&dir, 0), None, SystemTime::now() + PARTIAL_AT_LEAST);
         assert_eq!(there(), [false, true, true], "one is locked, and one is another user's");
     }
 }

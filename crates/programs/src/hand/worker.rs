@@ -127,8 +127,7 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
     std::mem::forget((socket, dir));
     if of.is_as_owner != 0 {
         // Where root of this machine has no rights, as in a container of an ordinary user, only the owner can make files.
-        setfsgid(Gid::from_raw(of.gid));
-        setfsuid(Uid::from_raw(of.uid));
+        act_as(of.uid, of.gid);
     }
     // By its number the recorder sees whether it waits for somebody or for a processor.
     let _ = send(SOCKET, &Answer { number: 0, errno: nix::unistd::getpid().as_raw(), blocked_ns: 0 }, &[]);
@@ -140,7 +139,7 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
             Ok(Some((request, with))) => {
                 follow(of.value, &mut cpus);
                 let before = Moment::now();
-                let done = work(dir, &request, &with);
+                let done = work(dir, of, &request, &with);
                 // What came with it is closed, and unlocked, before it is said that it was done.
                 drop(with);
                 blocked_ns = blocked_ns.saturating_add(before.blocked_ns_since());
@@ -157,6 +156,12 @@ fn serve(of: &Request, socket: OwnedFd, dir: OwnedFd) -> ! {
             Ok(None) | Err(_) => exit(),
         }
     }
+}
+
+/// For files, from now on.
+fn act_as(uid: u32, gid: u32) {
+    setfsgid(Gid::from_raw(gid));
+    setfsuid(Uid::from_raw(uid));
 }
 
 /// When this process was at something.
@@ -208,6 +213,7 @@ fn follow(recorder: u32, known: &mut [usize; CPUS_WORDS]) {
 /// Does what was asked for. What is made is returned where there is something.
 fn work(
     dir: BorrowedFd<'_>,
+    of: &Request,
     request: &Request,
     [with, second]: &[Option<OwnedFd>; WITH],
 ) -> nix::Result<Option<OwnedFd>> {
@@ -233,7 +239,11 @@ fn work(
         if is(Work::Session) {
             return session(dir, name, request.uid, with).map(Some);
         } else if is(Work::Shared) {
-            return shared_session(dir, name, with).map(Some);
+            // Where root of this machine has no number, who is called root there makes it.
+            act_as(of.uid, of.gid);
+            let made = shared_session(dir, name, with);
+            act_as(0, 0);
+            return made.map(Some);
         } else if is(Work::RemoveSame) {
             if is_still(&dir, name, with) {
                 // As above.

@@ -163,7 +163,7 @@ fn walk_to(walk: &Walk, pid: u32, hands: Option<&Hands>) -> Way {
         let Some(hands) = hands else { return Ok(enter(&dir, name)?) };
         // Whoever holds one of root's may be anybody.
         let whose = (walk.user, if walk.user == 0 { ON_THE_WAY | walk.mounts } else { ON_THE_WAY });
-        hands.hand(whose, At::of_root(dir))?.enter(name)
+        hands.hand(whose, At::of_root(dir, (0, 0)))?.enter(name)
     })
 }
 

@@ -10,6 +10,7 @@ use rtscope_testkit::skip;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -271,25 +272,53 @@ fn root_a_container_that_records_itself_first_is_told_at_the_end() {
     assert!(!remarks.contains("programs of user 0 "), "{remarks}");
 }
 
+/// One of user 4711, if this kernel lets users make them.
+fn container_of_a_user() -> Option<Container> {
+    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
+    if skipped() || skip::without_tool(user[0]) {
+        return None;
+    }
+    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
+    if !allowed.is_ok_and(|output| output.status.success()) {
+        skip::say("this kernel lets no user make a user namespace");
+        return None;
+    }
+    Some(Container::start_with(&user, &["-U", "-r"]))
+}
+
+// NEEDS: host
+#[test]
+fn root_the_first_program_of_an_ordinary_users_container_is_recorded_from_its_start() {
+    // The recorder starts first, and the container; in each no program has been before.
+    for is_recorder_first in [true, false] {
+        let fixture = Fixture::new();
+        let emitter = fixture.path("emitter");
+        fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("it can be written");
+        let mut before = is_recorder_first.then(|| recorder(&fixture, &[]));
+        let Some(mut container) = container_of_a_user() else { return };
+        let recorder = before.take().unwrap_or_else(|| recorder(&fixture, &[]));
+        wait_until("it is found", || container.shm("rtscope-session").exists());
+        let found = fs::metadata(container.shm("rtscope-session")).expect("it is there");
+        assert_eq!((found.uid(), found.mode() & 0o7777), (4711, 0o644), "root there");
+        container.obey(&format!("{} count 9000", emitter.display()));
+        assert_eq!(container.emitted(), 9000);
+        let recorded = recorder.end();
+        assert_eq!((recorded.events(), recorded.lost()), (9000, 0), "{}", recorded.account);
+        assert!(!container.shm("rtscope-session").exists(), "nothing of root's is left");
+        container.end();
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
-    if skipped() || skip::without_tool("setpriv") {
-        return;
-    }
+    let Some(mut container) = container_of_a_user() else { return };
     let fixture = Fixture::new();
     let emitter = fixture.path("emitter");
     fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("it can be written");
-    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
-    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        skip!("this kernel lets no user make a user namespace");
-    }
-    let mut container = Container::start_with(&user, &["-U", "-r"]);
     let recorder = recorder(&fixture, &[]);
     container.obey(&format!("{} wait 1000", emitter.display()));
     assert_eq!(container.line(), "ready");
-    // Root's session for all cannot be there; its directory is found as soon as it is made.
     wait_until("it is enabled", || listed().iter().any(|program| program["enabled"] != 0));
     assert_eq!(listed()[0]["uid"], 4711, "not 0, as it is called there");
     container.obey("");
@@ -305,9 +334,7 @@ fn root_a_container_of_an_ordinary_user_is_recorded_as_that_users() {
 // NEEDS: host
 #[test]
 fn root_what_a_user_mounts_in_a_container_is_not_touched() {
-    if skipped() || skip::without_tool("setpriv") {
-        return;
-    }
+    let Some(mut container) = container_of_a_user() else { return };
     let fixture = Fixture::new();
     // Files of root, which a user may see and mount, but not write.
     let mounted = [
@@ -316,17 +343,12 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
         ("rtscope-3", "p1-1-0"),
         ("rtscope-3", "r1-1-1-0"),
         ("rtscope-3", "x1-1-28"),
+        (".", "rtscope-session"),
     ];
     for (_, name) in mounted {
         fs::write(fixture.path(name), "precious").expect("a file of the test");
     }
-    let user = ["setpriv", "--reuid=4711", "--regid=4711", "--clear-groups"];
-    let allowed = Command::new(user[0]).args(&user[1..]).args(["unshare", "-U", "-r", "true"]).output();
-    if !allowed.is_ok_and(|output| output.status.success()) {
-        skip!("this kernel lets no user make a user namespace");
-    }
-    let mut container = Container::start_with(&user, &["-U", "-r"]);
-    container.obey("cd /dev/shm && mkdir -m 700 rtscope-0 rtscope-1 rtscope-3 && touch rtscope-session");
+    container.obey("cd /dev/shm && mkdir -m 700 rtscope-0 rtscope-1 rtscope-3");
     container.obey(&format!("ln -s {} rtscope-2", fixture.dir.path().display()));
     for (directory, name) in mounted {
         let (from, to) = (fixture.path(name), format!("{directory}/{name}"));
@@ -348,8 +370,9 @@ fn root_what_a_user_mounts_in_a_container_is_not_touched() {
         assert!(notes.contains(refused), "{refused}: {notes}");
     }
     assert!(recorded.remarks().contains("p1-1-0: Invalid cross-device link"), "{notes} {}", recorded.account);
+    // What he has in the place of root's session makes way for it, with what he has mounted there, as everywhere.
     container.obey("echo $(ls | wc -l) $(ls rtscope-[3-8] | grep -c collector)");
-    assert_eq!(container.line(), "10 1");
+    assert_eq!(container.line(), "9 1");
     for (_, name) in mounted {
         let file = fs::metadata(fixture.path(name)).expect("it is still there");
         assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), 0, "{name}");

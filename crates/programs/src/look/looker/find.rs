@@ -140,10 +140,15 @@ impl Looker {
         let container = self.containers.all.iter().find(|container| container.number == number);
         let (false, Some(container)) = (state.is_begun, container) else { return state.is_begun };
         let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
+        // In an ordinary user's, root of this machine has no number, and he has that of root there. Never another user's files.
+        let roots = match self.subordinates.account_of(container.owner.0) {
+            of if account != 0 && of == account => container.owner,
+            _ => (0, 0),
+        };
         if let Some(hands) = &self.hands {
             // Anybody can hold one of root's: each is for itself.
             let owner = (account, if account == 0 { OF_BASE | number } else { 0 });
-            let Ok(hand) = hands.hand(owner, At::of_root(container.dir.as_fd())) else {
+            let Ok(hand) = hands.hand(owner, At::of_root(container.dir.as_fd(), roots)) else {
                 self.tell_held_base(number);
                 return false;
             };
@@ -152,9 +157,10 @@ impl Looker {
         state.is_begun = true;
         // Only with the mode of /dev/shm: anybody may write, and only owners may remove their files.
         if let (Some(session), 0o1777) = (&self.session, container.mode) {
-            // Where root may not make files, as in a container of an ordinary user, new programs are found by their directory.
+            // Where it cannot be made, new programs are found by their directory.
             let at = (&container.dir, state.hand.clone());
-            let made = SharedSession::new(at, &container.shown, session.id, &session.settings, true);
+            let made =
+                SharedSession::new(at, (&container.shown, roots.0), session.id, &session.settings, true);
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             // If there are to be none any more, it is removed here.
             sessions
