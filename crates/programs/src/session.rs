@@ -265,8 +265,9 @@ fn remove_partial((dir, owner): (&OwnedFd, u32), hand: Option<&Hand>, now: Syste
     let Ok(names) = names_in(dir, hand, NAMES_MAX) else { return };
     let prefix = format!("{}.", SharedSession::NAME);
     for name in names.iter().filter(|name| name.starts_with(&prefix)) {
-        let is_roots = status_there(dir, hand, name)
-            .is_ok_and(|found| found.st_uid == owner && found.st_mode & libc::S_IFMT == libc::S_IFREG);
+        let is_roots = status_there(dir, hand, name).is_ok_and(|found| {
+            [0, owner].contains(&found.st_uid) && found.st_mode & libc::S_IFMT == libc::S_IFREG
+        });
         if !is_roots {
             continue;
         }

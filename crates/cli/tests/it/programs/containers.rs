@@ -286,20 +286,35 @@ fn container_of_a_user() -> Option<Container> {
     Some(Container::start_with(&user, &["-U", "-r"]))
 }
 
+/// One that root makes with a user namespace, as LXC or Docker's userns-remap: root there is 100 000 here.
+fn container_with_users() -> Option<Container> {
+    // Somebody holds the namespace until it has its numbers: not a child, of which the container has one.
+    const SCRIPT: &str = "h=$( (unshare -U sleep 60 >/dev/null 2>&1 & echo $!) ); \
+                          until [ \"$(readlink /proc/$h/ns/user)\" != \"$(readlink /proc/self/ns/user)\" ]; do :; done; \
+                          echo 0 100000 65536 >/proc/$h/uid_map; echo 0 100000 65536 >/proc/$h/gid_map; \
+                          exec nsenter -U -t $h sh -c \"kill $h\"'; exec \"$@\"' sh \"$@\"";
+    if skipped() || skip::without_tool("nsenter") {
+        return None;
+    }
+    Some(Container::start_with(&["sh", "-c", SCRIPT, "sh"], &[]))
+}
+
 // NEEDS: host
 #[test]
 fn root_the_first_program_of_an_ordinary_users_container_is_recorded_from_its_start() {
     // The recorder starts first, and the container; in each no program has been before.
-    for is_recorder_first in [true, false] {
+    for (is_recorder_first, is_of_roots) in [(true, false), (false, false), (true, true)] {
+        let uid = if is_of_roots { 100_000 } else { 4711 };
         let fixture = Fixture::new();
         let emitter = fixture.path("emitter");
         fs::copy(program("rtscope-emitter").expect("built"), &emitter).expect("it can be written");
         let mut before = is_recorder_first.then(|| recorder(&fixture, &[]));
-        let Some(mut container) = container_of_a_user() else { return };
+        let container = if is_of_roots { container_with_users() } else { container_of_a_user() };
+        let Some(mut container) = container else { return };
         let recorder = before.take().unwrap_or_else(|| recorder(&fixture, &[]));
         wait_until("it is found", || container.shm("rtscope-session").exists());
         let found = fs::metadata(container.shm("rtscope-session")).expect("it is there");
-        assert_eq!((found.uid(), found.mode() & 0o7777), (4711, 0o644), "root there");
+        assert_eq!((found.uid(), found.mode() & 0o7777), (uid, 0o644), "root there");
         container.obey(&format!("{} count 9000", emitter.display()));
         assert_eq!(container.emitted(), 9000);
         let recorded = recorder.end();

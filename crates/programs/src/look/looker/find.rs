@@ -141,10 +141,8 @@ impl Looker {
         let (false, Some(container)) = (state.is_begun, container) else { return state.is_begun };
         let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
         // In an ordinary user's, root of this machine has no number, and he has that of root there. Never another user's files.
-        let roots = match self.subordinates.account_of(container.owner.0) {
-            of if account != 0 && of == account => container.owner,
-            _ => (0, 0),
-        };
+        let is_theirs = account == 0 || self.subordinates.account_of(container.owner.0) == account;
+        let roots = if container.user.is_some() && is_theirs { container.owner } else { (0, 0) };
         if let Some(hands) = &self.hands {
             // Anybody can hold one of root's: each is for itself.
             let owner = (account, if account == 0 { OF_BASE | number } else { 0 });
@@ -174,9 +172,28 @@ impl Looker {
     fn tell_held_base(&mut self, number: u64) {
         let container = self.containers.all.iter().find(|container| container.number == number);
         let Some(container) = container else { return };
-        let account = container.user.map_or(0, |user| self.subordinates.account_of(user));
-        let shown = container.shown.display().to_string();
+        let (owner, shown) = (container.owner.0, container.shown.display().to_string());
+        let account = self.account_in(number, owner);
         self.tell_held(account, shown);
+    }
+
+    /// On whose account a directory of this owner is. In a container it is its user. Root has no limits, and what others do in a container that root has made with a
+    /// user namespace is not root's doing: whoever its `/dev/shm` belongs to (who is called root there, as a rule) has it all.
+    fn account_in(&mut self, base: u64, owner: u32) -> u32 {
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let (user, shm) = container.map_or((None, 0), |container| (container.user, container.owner.0));
+        match user.map(|user| self.subordinates.account_of(user)) {
+            Some(0) if shm != 0 => self.subordinates.account_of(shm),
+            None | Some(0) => self.subordinates.account_of(owner),
+            Some(account) => account,
+        }
+    }
+
+    /// Whether root has made this container, with a user namespace.
+    fn is_of_roots(&mut self, base: u64) -> bool {
+        let container = self.containers.all.iter().find(|container| container.number == base);
+        let user = container.and_then(|container| container.user);
+        user.is_some_and(|user| self.subordinates.account_of(user) == 0)
     }
 
     fn tell_crowded(&mut self, number: u64) {
@@ -232,8 +249,7 @@ impl Looker {
         };
         let above = container.map_or(&self.base, |container| &container.shown);
         let path = above.join(UserDirectory::name_of(uid));
-        let user = container.and_then(|container| container.user);
-        let account = self.subordinates.account_of(user.unwrap_or(owner));
+        let account = self.account_in(base, owner);
         if !is_private || base == 0 && owner != uid {
             self.refuse(base, uid, account, path);
         // A user of a container could make any number of directories there: one is used for each owner.
@@ -260,13 +276,12 @@ impl Looker {
     /// Whether a user has as many directories as he may. Where root has made a user namespace for a container, its users cannot be told apart, so they have
     /// a limit together.
     fn has_too_many(&mut self, account: u32, base: u64, path: &Path) -> bool {
-        let container = self.containers.all.iter().find(|container| container.number == base);
-        let is_of_roots = account == 0 && container.is_some_and(|container| container.user.is_some());
-        let all = self.places.iter().filter(|place| place.user == account);
+        let is_of_roots = self.is_of_roots(base);
+        let all = self.places.iter();
         let has_too_many = match account {
-            0 if is_of_roots => all.filter(|place| place.container == base).count() >= PLACES_OF_CONTAINER,
+            _ if is_of_roots => all.filter(|place| place.container == base).count() >= PLACES_OF_CONTAINER,
             0 => false,
-            _ => all.count() >= PLACES_OF_USER,
+            _ => all.filter(|place| place.user == account).count() >= PLACES_OF_USER,
         };
         let of = if is_of_roots { base } else { 0 };
         if has_too_many && self.told.insert(format!("places {account} {of}")) {
@@ -347,10 +362,16 @@ impl Looker {
             self.shortage(account, directory.path.display().to_string());
             return Ok(());
         }
+        let is_of_roots = self.is_of_roots(container);
         // Nobody protects root from root.
         if let Some(hands) = self.hands.as_ref().filter(|_| directory.uid != 0) {
-            // Where root's containers share this machine's users, each has his own.
-            let owner = (account, if account == 0 { u64::from(directory.uid) } else { 0 });
+            // In root's containers each of their users has his own.
+            let of_user = u64::from(directory.uid);
+            let owner = match account {
+                _ if is_of_roots => (account, (container + 1) << 33 | of_user),
+                0 => (account, of_user),
+                _ => (account, 0),
+            };
             directory.hand =
                 Some(hands.hand(owner, At::of(&directory)).map_err(Error::io("open", &directory.path))?);
         }
