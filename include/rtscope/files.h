@@ -325,7 +325,8 @@ static RTSCOPE__NOT_INLINE long rtscope__set_size(struct rtscope__file file, str
 	if (directory.number == RTSCOPE__AT_FDCWD)
 		error = rtscope__call_again(__NR_truncate, (long)name, (long)bytes, 0, 0, 0, 0);
 	else if (rtscope__is_ours(file))
-		error = rtscope__call_again(__NR_ftruncate, file.number, (long)bytes, 0, 0, 0, 0);
+		/* 0: with its size. Whatever has the number meanwhile, since the program closes what it does not know, gets no smaller. */
+		error = rtscope__call_again(__NR_fallocate, file.number, 0, (long)bytes - 1, 1, 0, 0);
 	if (error == -RTSCOPE__EFBIG)
 		rtscope__take_size_signal();
 	return error;

@@ -7,7 +7,7 @@ use rtscope_testkit::process::wait_until;
 use rtscope_testkit::skip;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -97,6 +97,44 @@ fn a_program_without_a_descriptor_does_not_look_for_roots_session() {
         asked.iter().filter(|line| !line.contains("RESOLVE_CACHED") && !line.contains("resolve=0x20"));
     assert_eq!(waits.count(), 0, "{asked:?}");
     assert!(!asked.is_empty(), "{calls}");
+}
+
+/// A program that closes all descriptors that it does not know, while a thread makes its buffer, may have a file of its own under their numbers.
+// NEEDS: host
+#[test]
+fn root_a_programs_own_file_under_the_number_of_one_of_ours_keeps_its_size() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    const BYTES: u64 = 8 << 20;
+    let fixture = Fixture::new();
+    let Some(closes) = fixture.program("closes.c", &[], "closes") else { return };
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let _recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    let mut met = 0;
+    // With groups it has no path to its files, and goes by their descriptors.
+    for groups in ["--clear-groups", "--groups=4712"] {
+        for (call, most) in [(libc::SYS_ftruncate, 3), (libc::SYS_fallocate, 12), (libc::SYS_truncate, 3)] {
+            for place in 1..=most {
+                let own = fixture.path("own");
+                fs::write(&own, vec![7; BYTES as usize]).expect("it can be written");
+                std::os::unix::fs::chown(&own, Some(OTHER), None).expect("root may");
+                let mut program = Command::new("setpriv");
+                program.args([&format!("--reuid={OTHER}"), &format!("--regid={OTHER}"), groups]);
+                program.arg(&closes).arg(&own).args([call.to_string(), place.to_string()]);
+                let output = program.output().expect("it was compiled");
+                let said = String::from_utf8_lossy(&output.stdout);
+                assert!(output.status.success(), "{groups} {call} {place}: {output:?}");
+                assert!(said.ends_with(&format!("{BYTES} {BYTES}\n")), "{groups} {call} {place}: {said}");
+                assert!(fs::read(&own).expect("it is there").iter().all(|byte| *byte == 7));
+                met += u32::from(said.starts_with("met"));
+                if said.starts_with("not") {
+                    break;
+                }
+            }
+        }
+    }
+    assert!(met > 8, "{met} of these calls were met");
 }
 
 // NEEDS: host
