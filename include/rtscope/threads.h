@@ -555,16 +555,19 @@ RTSCOPE__SELDOM void rtscope__end_thread(void *page)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
 	struct rtscope__thread *thread = (struct rtscope__thread *)page;
+	uint64_t signals;
 
 	/* A page from before a fork: something interrupted may still stand in it (life.h). */
 	if (thread != rtscope__find())
 		return;
 	if (++thread->destructions < RTSCOPE__KEY_ROUNDS && !rtscope__key_set(shared->key, page))
 		return;
+	/* A handler in between would make a new ring in this page, which nobody gives back, and children of forks would unmap what is there later. */
+	signals = rtscope__block_signals();
 	rtscope__end_ring(thread);
 	rtscope__set(shared, &rtscope__ended);
-	/* ORDER: signal fence; from here on a handler finds rtscope__ended, before the page is unmapped. */
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	/* From here on a handler finds rtscope__ended, before the page is unmapped. */
+	rtscope__let_signals(signals);
 	rtscope__unmap(thread, sizeof(*thread));
 }
 

@@ -481,3 +481,15 @@ fn children_that_were_forked_before_the_recorder_began_are_recorded() {
     let recorded = Recorded::of(interrupt(recorder));
     assert_eq!((recorded.events(), recorded.lost()), (5, 0), "{}", recorded.account);
 }
+
+/// A handler in between made a buffer in the page of a thread that was about to give it back, and children of forks then lost whatever was there.
+#[test]
+fn children_keep_their_memory_whatever_handlers_emit_at_the_end_of_threads() {
+    let fixture = Fixture::new();
+    let Some(ends) = fixture.program("ends.c", &[], "ends") else { return };
+    let recorded = fixture.record(&["--user-buffer", "64K"], &[ends.as_os_str(), "3".as_ref()]);
+    let printed = |word| Recorded::printed_in(&recorded.output, word);
+    assert!(printed("emitted ") > 3000, "{:?}", recorded.output);
+    assert_eq!(printed("died "), 0, "{:?}", recorded.output);
+    assert_eq!(recorded.events() + recorded.lost(), printed("emitted "), "{}", recorded.account);
+}
