@@ -159,7 +159,9 @@ impl<'a> Table<'a> {
             causes.max().unwrap_or(0).max(step_name(step, explanation).chars().count() + 2)
         };
         let names = shown_steps(explanation, style).map(longest).max().unwrap_or(0);
-        let names = names.clamp(*NAMES.start(), *NAMES.end());
+        // A longer name stands in its row alone, and moves only that row's figures.
+        let widest = style.width.saturating_sub(FIGURES + *BAR.start()).clamp(*NAMES.start(), *NAMES.end());
+        let names = names.clamp(*NAMES.start(), widest);
         let bar = style.width.saturating_sub(names + FIGURES).clamp(*BAR.start(), *BAR.end());
         Table { explanation, names, bar }
     }

@@ -4,7 +4,7 @@
 //! `RTSCOPE_BLESS=1 cargo test -p rtscope-view` writes the files again; read the diff before you commit it.
 
 use rtscope_analyze::chain::{Config, Target, replay};
-use rtscope_analyze::explain::{Cause, Explainer, Explanation, StepExplanation};
+use rtscope_analyze::explain::{Actor, Cause, CauseKind, Explainer, Explanation, StepExplanation};
 use rtscope_analyze::histogram::Histogram;
 use rtscope_analyze::summary::{HiddenThread, NotObservable, OtherThreads, Report, Summary, ThreadSummary};
 use rtscope_event::{
@@ -163,6 +163,27 @@ fn an_explanation_for_a_terminal() {
     fits(|style| explanation_file(&file, &explanations, style));
     let line = late_line(&late, &hog.names, Some(&CLOCK), PLAIN);
     golden("hog-line.log", &format!("{line}\n"));
+}
+
+/// Names as long as the kernel has them: figures keep to the columns, too.
+#[test]
+fn rows_of_an_explanation_keep_to_the_columns_whatever_names_are() {
+    for comm in ["hog", "qemu-system-x86"] {
+        let (_, mut explanation) = explained(&recording(HOG)).remove(0);
+        for cause in explanation.steps.iter_mut().flat_map(|step| &mut step.causes) {
+            if let Some(Actor::Thread(thread)) = &mut cause.actor {
+                (thread.tid, thread.comm) = (Tid(4_194_303), Some(Comm::from_bytes(comm.as_bytes())));
+                cause.kind = CauseKind::BlockingThread;
+            }
+        }
+        // A bar as long as there are.
+        explanation.steps[0].share_permille = 1000;
+        for width in [100, 80] {
+            let text = explanation_text(&explanation, Style { width, ..PLAIN });
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest <= Some(width), "{longest:?} of {width}:\n{text}");
+        }
+    }
 }
 
 #[test]
