@@ -9,15 +9,17 @@ use rtscope_event::{End, EventSpan, FieldValue, LateResponse, LossCause, SpanEve
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
+use rtscope_testkit::time::now_ns;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Between the clock that eBPF reads and the one that ftrace reads after it, whoever interrupts in between.
+/// Between the clock that eBPF reads and the one that ftrace reads after it. An interrupt in between, or a hypervisor, takes longer now and then: 58 us once.
 const NEAR_NS: u64 = 50_000;
 /// First events that the kernel's side holds at most.
 const PLACES: u64 = 1 << 15;
@@ -89,11 +91,12 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
     let fork_to_exec = ["--from", "sched:sched_process_fork", "--to", "sched:sched_process_exec"];
     let watch = watch(&[&fork_to_exec[..], &["--key", "child_pid=pid", "--threshold", "1ns"]].concat());
     let run = |_| {
+        let before_ns = now_ns();
         let mut child = Command::new("/bin/true").spawn().expect("it starts");
         child.wait().expect("it ends");
-        u64::from(child.id())
+        (u64::from(child.id()), before_ns..=now_ns())
     };
-    let children: Vec<u64> = (0..PROCESSES).map(run).collect();
+    let children: Vec<(u64, RangeInclusive<u64>)> = (0..PROCESSES).map(run).collect();
     let said = watch.stop().expect("it stops");
     let (forks, execs) =
         (ftrace.times("sched_process_fork", "child_pid"), ftrace.times("sched_process_exec", "pid"));
@@ -107,7 +110,8 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
         // Of a process that executes a second program, the first counts.
         found.entry(pid).or_insert(late);
     }
-    for pid in &children {
+    let mut interrupted = 0;
+    for (pid, when_ns) in &children {
         let late = found.get(pid).unwrap_or_else(|| panic!("{pid} is missing of {}", found.len()));
         let (from, to) = (&events(late).from, &events(late).to);
         assert_eq!((from.event.as_str(), to.event.as_str()), (fork_to_exec[1], fork_to_exec[3]));
@@ -115,9 +119,11 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
         assert_eq!(to.fields.get("filename"), Some(&FieldValue::Text("/bin/true".to_owned())), "{to:?}");
         for (event, times) in [(from, &forks), (to, &execs)] {
             let truth = times.get(pid).unwrap_or_else(|| panic!("ftrace does not have {pid}"));
-            assert!(event.time_ns.0.abs_diff(*truth) < NEAR_NS, "{event:?}, but ftrace says {truth}");
+            assert!(when_ns.contains(&event.time_ns.0), "{event:?}, but it was in {when_ns:?}");
+            interrupted += usize::from(event.time_ns.0.abs_diff(*truth) >= NEAR_NS);
         }
     }
+    assert!(interrupted <= PROCESSES / 50, "{interrupted} times are not those of ftrace");
     // Whatever else ran on the machine meanwhile: nothing was invented.
     let known = |pid: &&u64| forks.contains_key(pid) && execs.contains_key(pid);
     assert_eq!(found.keys().filter(known).count(), found.len(), "{:?}", found.keys());

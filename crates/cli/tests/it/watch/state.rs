@@ -92,7 +92,7 @@ fn root_other_users_ask_for_their_own_watches() {
     let copy = PublicCopy::new();
     let mut command = copy.as_nobody(&["state"]);
     let refused = command.env_remove("XDG_RUNTIME_DIR").output().expect("it runs");
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("XDG_RUNTIME_DIR"), "{refused:?}");
     let mut command = copy.as_nobody(&["state"]);
     let none = command.env("XDG_RUNTIME_DIR", "/nonexistent").output().expect("it runs");
