@@ -19,7 +19,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Between the clock that eBPF reads and the one that ftrace reads after it. An interrupt in between, or a hypervisor, takes longer now and then: 58 us once.
+/// Between the clock that ftrace reads and the one that eBPF reads after it, unless an interrupt comes in between, which ftrace shows (1 of 2010 on a busy
+/// machine: a timer and its softirq, 72 us; of the others none took longer than 42).
 const NEAR_NS: u64 = 50_000;
 /// First events that the kernel's side holds at most.
 const PLACES: u64 = 1 << 15;
@@ -57,6 +58,29 @@ impl Ftrace {
         Ok(ftrace)
     }
 
+    /// Interrupts and softirqs, too. x86 has those of vectors.
+    fn with_interrupts(events: &[&str]) -> Result<Ftrace, String> {
+        let ftrace = Ftrace::new(&[events, &["irq"]].concat())?;
+        let _ = fs::write(ftrace.0.join("events/irq_vectors/enable"), "1");
+        fs::write(ftrace.0.join("buffer_size_kb"), "8192").map_err(|error| error.to_string())?;
+        Ok(ftrace)
+    }
+
+    /// By CPU: when interrupts and softirqs began on it.
+    fn interrupts(&self) -> BTreeMap<u32, Vec<u64>> {
+        let text = fs::read_to_string(self.0.join("trace")).expect("readable");
+        let mut all: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for line in text.lines().filter(|line| line.contains("_entry: ")) {
+            let Some((before, _)) = line.split_once("_entry: ") else { continue };
+            let cpu = before.split_once('[').and_then(|(_, rest)| rest.split_once(']')?.0.parse().ok());
+            let time = before.rsplit_once(": ").and_then(|(before, _)| time_ns(before));
+            if let Some((cpu, time)) = cpu.zip(time) {
+                all.entry(cpu).or_default().push(time);
+            }
+        }
+        all
+    }
+
     /// When an event had this value in this field: by value.
     fn times(&self, event: &str, field: &str) -> BTreeMap<u64, u64> {
         let text = fs::read_to_string(self.0.join("trace")).expect("readable");
@@ -65,11 +89,16 @@ impl Ftrace {
             let (before, after) = line.split_once(&marks.0)?;
             let after = format!(" {after}");
             let value = after.split_once(&marks.1)?.1.split_whitespace().next()?.parse().ok()?;
-            let (seconds, micros) = before.trim_end_matches(':').rsplit(' ').next()?.split_once('.')?;
-            Some((value, (seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?) * 1000))
+            Some((value, time_ns(before)?))
         };
         text.lines().filter_map(of_line).collect()
     }
+}
+
+/// The time at the end of the head of a line of ftrace, in whole microseconds.
+fn time_ns(head: &str) -> Option<u64> {
+    let (seconds, micros) = head.trim_end_matches(':').rsplit(' ').next()?.split_once('.')?;
+    Some((seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?) * 1000)
 }
 
 impl Drop for Ftrace {
@@ -84,7 +113,7 @@ impl Drop for Ftrace {
 fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
     const PROCESSES: usize = 200;
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let ftrace = match Ftrace::new(&["sched/sched_process_fork", "sched/sched_process_exec"]) {
+    let ftrace = match Ftrace::with_interrupts(&["sched/sched_process_fork", "sched/sched_process_exec"]) {
         Ok(ftrace) => ftrace,
         Err(why) => skip!("no instance of ftrace: {why}"),
     };
@@ -110,7 +139,12 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
         // Of a process that executes a second program, the first counts.
         found.entry(pid).or_insert(late);
     }
-    let mut interrupted = 0;
+    let interrupts = ftrace.interrupts();
+    // An interrupt on this CPU between the two, which ftrace has in whole microseconds.
+    let is_interrupted = |event: &SpanEvent, truth: u64| {
+        let here = interrupts.get(&event.cpu.expect("it is known").0);
+        here.is_some_and(|times| times.iter().any(|time| (truth..=event.time_ns.0).contains(time)))
+    };
     for (pid, when_ns) in &children {
         let late = found.get(pid).unwrap_or_else(|| panic!("{pid} is missing of {}", found.len()));
         let (from, to) = (&events(late).from, &events(late).to);
@@ -120,10 +154,10 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
         for (event, times) in [(from, &forks), (to, &execs)] {
             let truth = times.get(pid).unwrap_or_else(|| panic!("ftrace does not have {pid}"));
             assert!(when_ns.contains(&event.time_ns.0), "{event:?}, but it was in {when_ns:?}");
-            interrupted += usize::from(event.time_ns.0.abs_diff(*truth) >= NEAR_NS);
+            let is_near = event.time_ns.0.abs_diff(*truth) < NEAR_NS;
+            assert!(is_near || is_interrupted(event, *truth), "{event:?}, but ftrace says {truth}");
         }
     }
-    assert!(interrupted <= PROCESSES / 50, "{interrupted} times are not those of ftrace");
     // Whatever else ran on the machine meanwhile: nothing was invented.
     let known = |pid: &&u64| forks.contains_key(pid) && execs.contains_key(pid);
     assert_eq!(found.keys().filter(known).count(), found.len(), "{:?}", found.keys());
