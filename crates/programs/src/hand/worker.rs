@@ -239,13 +239,12 @@ fn work(
         if is(Work::Session) {
             return session(dir, name, request.uid, with).map(Some);
         } else if is(Work::Shared) {
-            let made = shared_session(dir, name, with);
+            let mut made = shared_session(dir, name, with);
             if made.as_ref().is_err_and(|error| *error == Errno::EOVERFLOW) && of.uid != 0 {
                 // Root of this machine has no number there: who is called root there makes it.
                 act_as(of.uid, of.gid);
-                let made = shared_session(dir, name, with);
+                made = shared_session(dir, name, with);
                 act_as(0, 0);
-                return made.map(Some);
             }
             return made.map(Some);
         } else if is(Work::RemoveSame) {

@@ -3,7 +3,7 @@
 
 use crate::command::root;
 use rtscope_event::{Incomplete, LateResponse, TaskStack, Tracker};
-use rtscope_testkit::machine::{Cpus, is_emulated};
+use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::{program, wait_until};
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
@@ -237,11 +237,8 @@ fn root_a_stack_is_whole_wherever_its_programs_are_loaded() {
         let watch = watch(tracker, &[&["--task", "rtscope-stacks"], calls].concat());
         let mut running = Running::start(&file, &[argument]);
         let pid = running.child.id();
-        // A CPU of a guest may rest for longer than a process has to answer.
-        for round in 0..if is_emulated() { 3 } else { 1 } {
-            running.let_in();
-            assert_eq!(running.line(), format!("round {round}"));
-        }
+        running.let_in();
+        assert_eq!(running.line(), "round 0");
         let all = late_of(&watch.stop().expect("it stops"));
         let is_it = |late: &&LateResponse| {
             let task = late.stacks.as_ref().and_then(|stacks| stacks.task.as_ref());
