@@ -245,23 +245,44 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_directory(const st
 	return directory;
 }
 
+/* Whether the kernel finds the directory of this user by its path without a link. -EISDIR: it does. No descriptor is made: nobody writes a directory. */
+static RTSCOPE__NOT_INLINE int rtscope__ask_straight(const struct rtscope__shared *shared)
+{
+	/* A filter of system calls may end the process for this one. */
+	if (rtscope__call(__NR_prctl, RTSCOPE__PR_GET_SECCOMP, 0, 0, 0, 0, 0))
+		return -RTSCOPE__ENOSYS;
+	return rtscope__open_from(RTSCOPE__STRAIGHT, shared->directory,
+				  RTSCOPE__O_WRONLY | RTSCOPE__O_DIRECTORY | RTSCOPE__O_CLOEXEC, 0);
+}
+
 /*
- * From where a file of this user's directory is made or removed, by the name that rtscope__name_in() gives. A path leads into whatever directory
- * the user has exchanged it for meanwhile: a program that may do more than he could be led to where he cannot go himself, so it opens
- * the directory. Others use the path, which takes no descriptor. For rtscope__leave_directory(); an error is none that
- * rtscope__has_entered().
+ * From where a file of this user's directory is made or removed, by the name that rtscope__name_in() gives. The path is used, which takes no descriptor: a program may
+ * close what it does not know, and a directory of its own would have the number. But the user may have exchanged his directory for a link, and a program that may do more
+ * than he could be led to where he cannot go himself: no link is followed then (in /dev/shm, which is sticky, he can put no directory but his own in the place of
+ * his). Only where the kernel cannot be asked for that, the directory is opened. For rtscope__leave_directory(); an error is none that rtscope__has_entered().
  */
 static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const struct rtscope__shared *shared)
 {
+	struct rtscope__owner owner = { 077, 0 };
 	struct rtscope__file here = { RTSCOPE__AT_FDCWD, 0 };
+	int error;
 
 	if (!rtscope__is_at_home()) {
 		here.number = -RTSCOPE__ENOENT;
 		return here;
 	}
-	return rtscope__user() && (rtscope__overrides() || rtscope__has_groups()) ?
-		       rtscope__open_directory(shared, RTSCOPE__O_PATH) :
-		       here;
+	if (!rtscope__user() || !(rtscope__overrides() || rtscope__has_groups()))
+		return here;
+	error = rtscope__ask_straight(shared);
+	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM || error == -RTSCOPE__EINVAL)
+		return rtscope__open_directory(shared, RTSCOPE__O_PATH);
+	here.number = RTSCOPE__STRAIGHT;
+	if (error != -RTSCOPE__EISDIR)
+		here.number = error < 0 ? error : -RTSCOPE__EACCES;
+	else if (rtscope__identity_of(RTSCOPE__AT_FDCWD, shared->directory, &owner) == RTSCOPE__NO_FILE ||
+		 owner.user != rtscope__user() || owner.mode & 077)
+		here.number = -RTSCOPE__EACCES;
+	return here;
 }
 
 static inline const char *rtscope__name_in(const struct rtscope__shared *shared, struct rtscope__file directory,
@@ -272,7 +293,7 @@ static inline const char *rtscope__name_in(const struct rtscope__shared *shared,
 
 static inline int rtscope__has_entered(struct rtscope__file directory)
 {
-	return directory.number >= 0 || directory.number == RTSCOPE__AT_FDCWD;
+	return directory.number >= 0 || directory.number == RTSCOPE__AT_FDCWD || directory.number == RTSCOPE__STRAIGHT;
 }
 
 static inline void rtscope__leave_directory(struct rtscope__file directory)
@@ -314,8 +335,8 @@ static RTSCOPE__NOT_INLINE long rtscope__allocate(struct rtscope__file file, uin
 }
 
 /*
- * Gives a file its size. After its memory: a collector looks at no file before it has a size, and then there are no holes. By its path, which only a program
- * that has entered the directory has not: nobody can lead one that may do no more than its user to where he cannot go himself.
+ * Gives a file its size. After its memory: a collector looks at no file before it has a size, and then there are no holes. By its path, but where a program may do more
+ * than its user, who could lead it to where he cannot go himself.
  */
 static RTSCOPE__NOT_INLINE long rtscope__set_size(struct rtscope__file file, struct rtscope__file directory,
 						  const char *name, uint64_t bytes)
@@ -565,8 +586,11 @@ static RTSCOPE__NOT_INLINE long rtscope__try_new_file(const struct rtscope__shar
 							RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL);
 	long memory = file.number;
 
+	/* A directory of the program's may have had the number. */
 	if (file.number >= 0)
-		memory = rtscope__furnish(file, directory, name, bytes, !place);
+		memory = directory.number < 0 || rtscope__is_ours(directory) ?
+				 rtscope__furnish(file, directory, name, bytes, !place) :
+				 -RTSCOPE__EBADF;
 	if (!memory)
 		memory = rtscope__map_new(file, bytes, place, made);
 	if (rtscope__is_error(memory) && (file.number >= 0 || file.number == -RTSCOPE__EBADF)) {

@@ -57,25 +57,60 @@ static inline int rtscope__cannot_ask(int error)
 /* What it was (rtscope__identity_of); 0: not known. */
 RTSCOPE__HIDDEN uint64_t rtscope__home = 0;
 
-/* What it is now; RTSCOPE__NO_FILE: not at hand, so it is another; 0: that cannot be told. */
+/* Opens it, in a way that the kernel tells of again. -EBADF: another file of the program's, which may close what it does not know, has the number meanwhile. */
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_home(void)
+{
+	const int how = RTSCOPE__O_PATH | RTSCOPE__O_DIRECTORY | RTSCOPE__O_NOFOLLOW;
+	struct rtscope__file file = { 0, 0 };
+	long flags;
+
+	file.number = rtscope__open_at_hand("/dev/shm", how,
+					    "/../../../../../../../../../../../../../../../../../../../../..");
+	if (file.number < 0)
+		return file;
+	/* 3: F_GETFL */
+	flags = rtscope__call(__NR_fcntl, file.number, 3, 0, 0, 0, 0);
+	file.identity = rtscope__identity_of(file.number, "", NULL);
+	if (rtscope__is_error(flags) || (flags & how) != how)
+		file.number = -RTSCOPE__EBADF;
+	return file;
+}
+
+/* What an error of that says: RTSCOPE__NO_FILE: it is not at hand, so it is another; 0: that cannot be told. */
+static inline uint64_t rtscope__home_of_error(int error)
+{
+	return rtscope__cannot_ask(error) || error == -RTSCOPE__EMFILE || error == -RTSCOPE__ENFILE ||
+			       error == -RTSCOPE__EBADF ?
+		       0 :
+		       RTSCOPE__NO_FILE;
+}
+
+/* Of another one than in the beginning: what it is, opened once more. The first may be the program's, and is only closed if both are the same. */
+static RTSCOPE__NOT_INLINE uint64_t rtscope__home_again(struct rtscope__file first)
+{
+	struct rtscope__file again = rtscope__open_home();
+
+	if (again.number < 0)
+		return rtscope__home_of_error(again.number);
+	if (again.identity == first.identity || again.identity == RTSCOPE__LOAD(rtscope__home))
+		rtscope__close(again);
+	if (again.identity != first.identity)
+		return again.identity == RTSCOPE__LOAD(rtscope__home) ? again.identity : 0;
+	rtscope__close(first);
+	return first.identity;
+}
+
+/* What it is now; or as above. */
 static RTSCOPE__NOT_INLINE uint64_t rtscope__home_now(void)
 {
-	uint64_t identity;
-	long is_path;
-	int number = rtscope__open_at_hand("/dev/shm", RTSCOPE__O_PATH | RTSCOPE__O_DIRECTORY,
-					   "/../../../../../../../../../../../../../../../../../../../../..");
+	struct rtscope__file file = rtscope__open_home();
 
-	if (rtscope__cannot_ask(number) || number == -RTSCOPE__EMFILE || number == -RTSCOPE__ENFILE)
-		return 0;
-	if (number < 0)
-		return RTSCOPE__NO_FILE;
-	identity = rtscope__identity_of(number, "", NULL);
-	/* Another file of the program's may have the number meanwhile, or none: then nothing was told. 3: F_GETFL */
-	is_path = rtscope__call(__NR_fcntl, number, 3, 0, 0, 0, 0);
-	if (rtscope__is_error(is_path) || !(is_path & RTSCOPE__O_PATH))
-		return 0;
-	rtscope__close_number(number);
-	return identity;
+	if (file.number < 0)
+		return rtscope__home_of_error(file.number);
+	if (RTSCOPE__LOAD(rtscope__home) && file.identity != RTSCOPE__LOAD(rtscope__home))
+		return rtscope__home_again(file);
+	rtscope__close_number(file.number);
+	return file.identity;
 }
 
 /*

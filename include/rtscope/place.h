@@ -241,9 +241,10 @@ static inline void rtscope__map_look(struct rtscope__shared *shared)
 
 		file = rtscope__open_behind_streams(directory.number, name,
 						    RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_NONBLOCK, 0600);
-		if (file.number >= 0 && !rtscope__status(directory.number, name, status) &&
-		    (status->stx_mode & 0170000) == 0100000 && status->stx_uid == rtscope__user() &&
-		    rtscope__identity(status) == file.identity && !rtscope__allocate(file, RTU_LOOK_BYTES) &&
+		if (file.number >= 0 && (directory.number < 0 || rtscope__is_ours(directory)) &&
+		    !rtscope__status(directory.number, name, status) && (status->stx_mode & 0170000) == 0100000 &&
+		    status->stx_uid == rtscope__user() && rtscope__identity(status) == file.identity &&
+		    !rtscope__allocate(file, RTU_LOOK_BYTES) &&
 		    /* One of another version of this header may be larger, and is in use. */
 		    (status->stx_size >= RTU_LOOK_BYTES || !rtscope__set_size(file, directory, name, RTU_LOOK_BYTES)))
 			memory = rtscope__map_file(file, NULL, RTU_LOOK_BYTES);

@@ -411,7 +411,7 @@ static inline long rtscope__show_object(struct rtscope__shared *shared, struct r
 	return count;
 }
 
-/* Says by an empty file, which needs no space and no descriptor, that this process runs untraced; if there is anybody to read it. */
+/* Says by an empty file, which needs no space and, but where no link is to be followed, no descriptor, that this process runs untraced; if there is anybody to read it. */
 static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 {
 	char *path = shared->room->path;
@@ -429,9 +429,16 @@ static inline void rtscope__give_up(struct rtscope__shared *shared, int why)
 	rtscope__path(shared, path, 'x', (uint64_t)(unsigned int)why, 0, 0);
 	/* 0100000: a regular file. */
 	directory = rtscope__enter_directory(shared);
-	if (rtscope__has_entered(directory))
+	if (directory.number == RTSCOPE__STRAIGHT) {
+		struct rtscope__file file = rtscope__open_in(
+			directory.number, path, RTSCOPE__O_RDWR | RTSCOPE__O_CREAT | RTSCOPE__O_EXCL, 0600);
+
+		if (file.number >= 0)
+			rtscope__close(file);
+	} else if (rtscope__has_entered(directory)) {
 		rtscope__call_again(__NR_mknodat, directory.number, (long)rtscope__name_in(shared, directory, path),
 				    0100600, 0, 0, 0);
+	}
 	rtscope__leave_directory(directory);
 }
 

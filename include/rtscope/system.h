@@ -69,6 +69,8 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__O_DIRECTORY 0200000
 #endif
 #define RTSCOPE__AT_FDCWD (-100)
+/* In the place of a directory's descriptor, for absolute paths, of which the kernel does not look at it: no link on the way is followed (openat2(2), since Linux 5.6). */
+#define RTSCOPE__STRAIGHT (-101)
 #define RTSCOPE__AT_SYMLINK_NOFOLLOW 0x100
 
 /* asm-generic/mman-common.h */
@@ -120,6 +122,7 @@ extern void *rtscope__load(const char *path, int mode) __asm__("dlopen") __attri
 #define RTSCOPE__EACCES 13
 #define RTSCOPE__EFAULT 14
 #define RTSCOPE__EEXIST 17
+#define RTSCOPE__EISDIR 21
 #define RTSCOPE__ELOOP 40 /* asm-generic/errno.h */
 #define RTSCOPE__EINVAL 22
 #define RTSCOPE__ENOSYS 38
@@ -292,6 +295,18 @@ static RTSCOPE__NOT_INLINE int rtscope__is_marked(int file)
 	return !rtscope__is_error(flags) && (flags & (RTSCOPE__MARK | 3)) == RTSCOPE__MARK;
 }
 
+/* openat(2). */
+static inline int rtscope__open_from(int directory, const char *path, int flags, int mode)
+{
+	/* struct open_how; 4: RESOLVE_NO_SYMLINKS. Of what is not made the kernel wants no mode. */
+	const uint64_t how[3] = { (uint64_t)flags, flags & RTSCOPE__O_CREAT ? (uint64_t)mode : 0, 4 };
+
+	if (directory == RTSCOPE__STRAIGHT)
+		return (int)rtscope__call_again(__NR_openat2, RTSCOPE__AT_FDCWD, (long)path, (long)how, sizeof(how), 0,
+						0);
+	return (int)rtscope__call_again(__NR_openat, directory, (long)path, flags, mode, 0, 0);
+}
+
 /*
  * Opens the file at this path, which others may exchange while that happens. If the number is of neither the one before nor the one after, it is ours if it has
  * our mark, and is closed. Without one it may be the program's, and stays as it is: only files of this user have none, whose names nobody else exchanges.
@@ -305,8 +320,7 @@ static inline struct rtscope__file rtscope__open_in(int directory, const char *p
 		file.identity = rtscope__identity_of(directory, path, NULL);
 	if (!(flags & (RTSCOPE__O_RDWR | RTSCOPE__O_PATH)))
 		flags |= RTSCOPE__MARK;
-	file.number = (int)rtscope__call_again(__NR_openat, directory, (long)path,
-					       flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode, 0, 0);
+	file.number = rtscope__open_from(directory, path, flags | RTSCOPE__O_CLOEXEC | RTSCOPE__O_NOFOLLOW, mode);
 	if (file.number < 0 || rtscope__is_ours(file))
 		return file;
 	file.identity = rtscope__identity_of(directory, path, NULL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * closes NAME CALL PLACE: a program that closes all descriptors that it does not know while one of its threads makes its buffer, and opens its own file NAME,
- * which then has their numbers. A tracer stops the thread before its PLACEth system call number CALL for that. Prints "met" or "not met", and the size of
- * the file before and after.
+ * closes NAME CALL PLACE [path]: a program that closes all descriptors that it does not know while one of its threads makes its buffer, and opens its own file or
+ * directory NAME, which then has their numbers; "path": only as a place (O_PATH). A tracer stops the thread before its PLACEth system call number CALL for that.
+ * Prints "met" or "not met", how many of its own descriptors were closed, and the size of the file before and after.
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -73,15 +73,19 @@ static void trace(pid_t tid, long call, int place)
 	}
 }
 
+#define FILES 8
+
 int main(int argc, char **argv)
 {
 	struct stat before = { 0 }, after = { 0 };
+	int own[FILES] = { 0 }, closed = 0, how;
 	pthread_t made;
 	pid_t tracer;
 	char is_met;
 
-	if (argc != 4 || stat(argv[1], &before))
+	if (argc < 4 || stat(argv[1], &before))
 		return 2;
+	how = argc > 4 ? O_PATH : S_ISDIR(before.st_mode) ? O_RDONLY | O_DIRECTORY : O_RDWR;
 	RTSCOPE_EVENT(test, here, rtscope_s32(number, 0));
 	/* Now the process has its own files, and what it has opened from here on are those of the thread. */
 	syscall(SYS_close_range, 3, ~0u, 0);
@@ -97,15 +101,20 @@ int main(int argc, char **argv)
 	is_met = get(met[0]);
 	if (is_met == 'm') {
 		syscall(SYS_close_range, done[1] + 1, ~0u, 0);
-		for (int i = 0; i < 8; i++)
-			if (open(argv[1], O_RDWR) < 0)
+		for (int i = 0; i < FILES; i++) {
+			own[i] = open(argv[1], how | O_CLOEXEC);
+			if (own[i] < 0)
 				return 2;
+		}
 		put(done[1], 'd');
 	}
 	pthread_join(made, NULL);
 	waitpid(tracer, NULL, 0);
+	for (int i = 0; is_met == 'm' && i < FILES; i++)
+		closed += fcntl(own[i], F_GETFD) < 0;
 	if (stat(argv[1], &after))
 		return 2;
-	printf("%s %ld %ld\n", is_met == 'm' ? "met" : "not met", (long)before.st_size, (long)after.st_size);
+	printf("%s %d closed %ld %ld\n", is_met == 'm' ? "met" : "not met", closed, (long)before.st_size,
+	       (long)after.st_size);
 	return 0;
 }

@@ -137,6 +137,73 @@ fn root_a_programs_own_file_under_the_number_of_one_of_ours_keeps_its_size() {
     assert!(met > 8, "{met} of these calls were met");
 }
 
+/// Where such a program has a directory of its own under the number of what was ours, nothing is made there.
+// NEEDS: host
+#[test]
+fn root_no_file_of_ours_gets_into_a_programs_own_directory() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(closes) = fixture.program("closes.c", &[], "closes") else { return };
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let own = fixture.path("own");
+    fs::create_dir(&own).expect("it is new");
+    std::os::unix::fs::chown(&own, Some(OTHER), None).expect("root may");
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    let (mut met, mut runs) = (0, 0);
+    for call in
+        [libc::SYS_openat, libc::SYS_openat2, libc::SYS_fallocate, libc::SYS_flock, libc::SYS_unlinkat]
+    {
+        for place in 1..=6 {
+            let mut program = Command::new("setpriv");
+            program.args([&format!("--reuid={OTHER}"), &format!("--regid={OTHER}"), "--groups=4712"]);
+            program.arg(&closes).arg(&own).args([call.to_string(), place.to_string()]);
+            let output = program.output().expect("it was compiled");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains(" 0 closed "), "{call} {place}: {output:?}");
+            let made: Vec<_> = fs::read_dir(&own).expect("it is there").flatten().collect();
+            assert!(made.is_empty(), "{call} {place}: {made:?}");
+            runs += 1;
+            met += u32::from(said.starts_with("met"));
+            if said.starts_with("not") {
+                break;
+            }
+        }
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    assert!(met > 8, "{met} of these calls were met");
+    assert_eq!(recorded.events() + recorded.lost(), 2 * runs, "{}", recorded.account);
+}
+
+/// Root's programs ask where /dev/shm is, by a descriptor that is a place only.
+// NEEDS: host
+#[test]
+fn root_a_programs_own_place_under_the_number_of_ours_stays_open() {
+    if skip::without_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(closes) = fixture.program("closes.c", &[], "closes") else { return };
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    let (mut met, mut runs) = (0, 0);
+    for call in [libc::SYS_newfstatat, libc::SYS_fcntl] {
+        for place in 1..=8 {
+            let mut program = Command::new(&closes);
+            program.args(["/etc", &call.to_string(), &place.to_string(), "path"]);
+            let output = program.output().expect("it was compiled");
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains(" 0 closed "), "{call} {place}: {output:?}");
+            runs += 1;
+            met += u32::from(said.starts_with("met"));
+        }
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    assert!(met > 8, "{met} of these calls were met");
+    // It is where it was, whatever the number was of for a moment.
+    assert_eq!((recorded.events(), recorded.lost()), (2 * runs, 0), "{}", recorded.account);
+}
+
 // NEEDS: host
 #[test]
 fn root_a_thread_that_became_another_user_makes_no_files_for_its_process() {
