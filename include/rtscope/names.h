@@ -54,6 +54,7 @@
 #define rtscope__offset rtscope__offset_2
 #define rtscope__own rtscope__own_2b
 #define rtscope__own_space rtscope__own_space_2d
+#define rtscope__pageless rtscope__pageless_2
 #define rtscope__ptwrite_state rtscope__ptwrite_state_2
 #define rtscope__remove rtscope__remove_2b
 #define rtscope__reserve_slowly rtscope__reserve_slowly_2c

@@ -143,7 +143,8 @@ static inline void rtscope__drop_channel(struct rtscope__shared *shared, struct 
 
 static inline int rtscope__is_page(const struct rtscope__thread *thread)
 {
-	return thread && thread != &rtscope__none && thread != &rtscope__in_setup && thread != &rtscope__ended;
+	return thread && thread != &rtscope__none && thread != &rtscope__in_setup && thread != &rtscope__ended &&
+	       thread != &rtscope__pageless;
 }
 
 /*

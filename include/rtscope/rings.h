@@ -208,6 +208,13 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 	return 0;
 }
 
+/* This thread cannot have a page in this session, as far as is known. It is only said of this thread: others may have what it lacks. */
+static inline struct rtscope__thread *rtscope__is_without(struct rtscope__shared *shared)
+{
+	RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(shared->provider->session));
+	return &rtscope__pageless;
+}
+
 /* A ring for this thread could not be made, because of `error`. */
 static inline void rtscope__count_refused(struct rtscope__shared *shared, struct rtscope__thread *thread, int error)
 {
@@ -216,10 +223,8 @@ static inline void rtscope__count_refused(struct rtscope__shared *shared, struct
 	/* ORDER: relaxed; as in rtscope__lost(). */
 	__atomic_fetch_add(&provider->rings_refused, 1, __ATOMIC_RELAXED);
 	RTSCOPE__STORE(provider->refused_errno, (uint32_t)error);
-	if (thread == &rtscope__none) {
-		RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(provider->session));
+	if (!rtscope__is_page(thread))
 		return;
-	}
 	/* Not 0, which a fork leaves. */
 	thread->why = RTU_LOST_CAUSES;
 	thread->session = RTSCOPE__LOAD(provider->session);
@@ -235,7 +240,7 @@ rtscope__stay_out(struct rtscope__shared *shared, struct rtscope__thread *thread
 	answer->error = RTSCOPE__ENOENT;
 	if (RTSCOPE__LOAD(shared->state) == RTSCOPE__SHOWN) {
 		rtscope__count_refused(shared, thread, RTSCOPE__ENOENT);
-		return thread;
+		return rtscope__is_page(thread) ? thread : rtscope__is_without(shared);
 	}
 	RTSCOPE__STORE(shared->refused_look, RTSCOPE__LOAD(*shared->look));
 	RTSCOPE__STORE(shared->is_refused, 1);

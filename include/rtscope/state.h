@@ -271,7 +271,7 @@ struct rtscope__shared {
 	char directory[RTSCOPE__PATH_BYTES];
 	uint32_t forks, workers; /* threads that fork, and that have files open or half made (fork.h) */
 	uintptr_t forker;	 /* thread pointer of the one that has come last */
-	uint64_t pageless;	 /* the session for which there was no memory for a thread's page */
+	uint64_t pageless;	 /* the session in which a thread could last not have a page (rtscope__pageless) */
 };
 
 /* The leader's functions (threads.h, life.h). */
@@ -308,6 +308,8 @@ RTSCOPE__HIDDEN uint64_t rtscope__own_space = 0;
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__none = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__in_setup = { 0 };
 RTSCOPE__HIDDEN struct rtscope__thread rtscope__ended = { 0 };
+/* Of a thread that could not have one, in the session shared->pageless. Others may: it may be without memory, or in another root, alone. */
+RTSCOPE__HIDDEN struct rtscope__thread rtscope__pageless = { 0 };
 #pragma GCC diagnostic pop
 /*
  * The thread's page. Only that of a program is ever used. Not of the model initial-exec: each library would then take some of the space

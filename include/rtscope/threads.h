@@ -141,8 +141,7 @@ static inline int rtscope__will_be_told(const struct rtscope__shared *shared, st
 }
 
 /*
- * Keeps a new page that has neither a ring nor a channel, and says why, if it goes with its thread: else each thread that ends would leave one. Then the
- * process notes that it has none.
+ * Keeps a new page that has neither a ring nor a channel, and says why, if it goes with its thread: else each thread that ends would leave one.
  */
 static inline struct rtscope__thread *rtscope__keep_page(struct rtscope__shared *shared, struct rtscope__thread *thread,
 							 int asked)
@@ -150,15 +149,14 @@ static inline struct rtscope__thread *rtscope__keep_page(struct rtscope__shared 
 	if (rtscope__will_be_told(shared, thread, asked))
 		return thread;
 	rtscope__unmap(thread, sizeof(*thread));
-	RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(shared->provider->session));
-	return &rtscope__none;
+	return rtscope__is_without(shared);
 }
 
-/* Makes a ring for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
+/* Makes a ring for a thread that has none, if there is to be one. */
 static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *shared, struct rtscope__thread *thread,
 							int asked, struct rtscope__answer *answer)
 {
-	int is_new = thread == &rtscope__none;
+	int is_new = !rtscope__is_page(thread);
 
 	if (!rtscope__may_record(shared, asked, answer))
 		return thread;
@@ -172,7 +170,7 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 	else
 		answer->error = rtscope__make_ring(shared, thread);
 	if (!thread)
-		thread = &rtscope__none;
+		thread = rtscope__is_without(shared);
 	if (!answer->error) {
 		struct rtscope__place *place = &shared->room->places[thread->place];
 
@@ -181,19 +179,19 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 		RTSCOPE__STORE(place->keyless, (uint32_t)!rtscope__will_be_told(shared, thread, asked));
 		return thread;
 	}
-	if (thread != &rtscope__none && is_new)
+	if (rtscope__is_page(thread) && is_new)
 		thread = rtscope__keep_page(shared, thread, asked);
 	rtscope__count_refused(shared, thread, answer->error);
 	return thread;
 }
 
-/* Makes a channel for a thread that has none, if there is to be one. `thread`: &rtscope__none, or a page. */
+/* Makes a channel for a thread that has none, if there is to be one. */
 static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__new_channel(struct rtscope__shared *shared,
 									struct rtscope__thread *thread, int asked,
 									struct rtscope__answer *answer)
 {
 	struct rtu_provider *provider = shared->provider;
-	int is_new = thread == &rtscope__none;
+	int is_new = !rtscope__is_page(thread);
 
 	if (!rtscope__may_record(shared, 0, answer))
 		return thread;
@@ -202,7 +200,7 @@ static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__new_channel(struct r
 	if (is_new)
 		thread = rtscope__new_page();
 	if (!thread)
-		return &rtscope__none;
+		return rtscope__is_without(shared);
 	answer->error = RTSCOPE__EAGAIN;
 	/* Of another session, and its device. Not under an event that this one has interrupted. */
 	if (thread->channel && !RTSCOPE__LOAD(thread->channel->depth))
@@ -221,7 +219,7 @@ static RTSCOPE__NOT_INLINE struct rtscope__thread *rtscope__new_channel(struct r
 	RTSCOPE__STORE(provider->channel_errno, (uint16_t)answer->error);
 	if (is_new)
 		thread = rtscope__keep_page(shared, thread, asked);
-	if (thread == &rtscope__none)
+	if (!rtscope__is_page(thread))
 		return thread;
 	/* An event that was jumped out of stays open, perhaps for ever. */
 	if (answer->error != RTSCOPE__EAGAIN || (thread->channel && RTSCOPE__LOAD(thread->channel->depth)))
@@ -281,13 +279,13 @@ static inline int rtscope__is_put_off(struct rtscope__shared *shared, const stru
 		return 1;
 	}
 	/* Not again for each event. */
-	if (!to_channel && thread != &rtscope__none && thread->session == session && thread->why)
+	if (!to_channel && rtscope__is_page(thread) && thread->session == session && thread->why)
 		return 1;
 	/* Others may have given channels back since. */
 	if (to_channel && thread->no_channel && thread->no_channel == session && ++shared->quiet_events % 1024 != 0)
 		return 1;
-	/* There was not even memory for a page, of this thread or another. */
-	if (thread == &rtscope__none && RTSCOPE__LOAD(shared->pageless) && RTSCOPE__LOAD(shared->pageless) == session &&
+	/* It could not even have a page. */
+	if (thread == &rtscope__pageless && RTSCOPE__LOAD(shared->pageless) == session &&
 	    ++shared->quiet_events % 1024 != 0)
 		return 1;
 	return !shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared);
@@ -353,8 +351,15 @@ RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 		answer->cause = RTU_LOST_IN_CHILD;
 		return thread;
 	}
-	if (!rtscope__is_at_home())
-		return rtscope__stay_out(shared, thread, answer);
+	if (!rtscope__is_at_home()) {
+		thread = rtscope__stay_out(shared, thread, answer);
+		if (thread == &rtscope__pageless) {
+			signals = rtscope__begin_work(shared);
+			rtscope__set(shared, thread);
+			rtscope__end_work(shared, signals);
+		}
+		return thread;
+	}
 	if (rtscope__pid_space() != rtscope__own_space) {
 		answer->cause = RTU_LOST_IN_CHILD;
 		return thread;

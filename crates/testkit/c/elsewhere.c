@@ -9,6 +9,8 @@
  *   elsewhere user UID     a child, which has no files while nobody records, has a thread that becomes this user by itself; says "ready", waits for a line, emits an event by
  *                          that thread, then 10 by its first one, and waits for another line; prints "child N", 0 where it has ended by itself
  *   elsewhere limited N    N threads begin, while another one lowers and raises the limit for sizes of files
+ *   elsewhere away N       N threads emit 3 events each; before each of them a thread that has a root of its own emits one
+ *   elsewhere starved N    the same with a thread that may have no memory while it emits
  */
 #define _GNU_SOURCE
 #include <rtscope/rtscope.h>
@@ -158,6 +160,53 @@ static int limited(int threads)
 	return 0;
 }
 
+static pthread_barrier_t turn;
+
+/* A thread for which nothing can be made, and the others can have all. */
+static void *lacks(void *is_starved)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_DATA, &limit);
+	/* Where there is no /dev/shm. */
+	if (!is_starved && (unshare(CLONE_FS) || chroot("/sys")))
+		exit(1);
+	for (int i = 0; i < atoi(word); i++) {
+		struct rlimit low = { 4096, limit.rlim_max };
+
+		pthread_barrier_wait(&turn);
+		if (is_starved)
+			setrlimit(RLIMIT_DATA, &low);
+		RTSCOPE_EVENT(test, lacks, rtscope_s32(i, i));
+		setrlimit(RLIMIT_DATA, &limit);
+		pthread_barrier_wait(&turn);
+	}
+	return NULL;
+}
+
+static void *emits_three(void *unused)
+{
+	for (uint32_t i = 0; i < 3; i++)
+		RTSCOPE_EVENT(test, own, rtscope_u32(i, i));
+	return unused;
+}
+
+static int beside_one_that_lacks(int is_starved)
+{
+	pthread_t lacking, thread;
+
+	pthread_barrier_init(&turn, NULL, 2);
+	pthread_create(&lacking, NULL, lacks, is_starved ? &turn : NULL);
+	for (int i = 0; i < atoi(word); i++) {
+		pthread_barrier_wait(&turn);
+		pthread_barrier_wait(&turn);
+		pthread_create(&thread, NULL, emits_three, NULL);
+		pthread_join(thread, NULL);
+	}
+	pthread_join(lacking, NULL);
+	return 0;
+}
+
 int main(int count, char **words)
 {
 	if (count < 3)
@@ -168,6 +217,8 @@ int main(int count, char **words)
 	if (!strcmp(words[1], "limited"))
 		return limited(atoi(word));
 	RTSCOPE_EVENT(test, here, rtscope_u32(i, 1));
+	if (!strcmp(words[1], "away") || !strcmp(words[1], "starved"))
+		return beside_one_that_lacks(!strcmp(words[1], "starved"));
 	if (!strcmp(words[1], "forks") || !strcmp(words[1], "serves"))
 		return child_there(!strcmp(words[1], "serves"));
 	if (!strcmp(words[1], "thread"))

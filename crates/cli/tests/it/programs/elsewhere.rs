@@ -204,6 +204,28 @@ fn root_a_programs_own_place_under_the_number_of_ours_stays_open() {
     assert_eq!((recorded.events(), recorded.lost()), (2 * runs, 0), "{}", recorded.account);
 }
 
+/// What one thread cannot have, for its own root or a moment without memory, the others can.
+// NEEDS: host
+#[test]
+fn root_a_thread_that_lacks_something_costs_the_other_threads_nothing() {
+    if skip::without_root() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(elsewhere) = elsewhere(&fixture) else { return };
+    for how in ["away", "starved"] {
+        let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+        let output = Command::new(&elsewhere).args([how, "200"]).output().expect("it was compiled");
+        assert!(output.status.success(), "{how}: {output:?}");
+        let recorded = Recorded::of(interrupt(recorder));
+        assert_eq!(recorded.of_event("test:own"), 600, "{how}: {}", recorded.account);
+        assert_eq!(recorded.events() + recorded.lost(), 801, "{how}: {}", recorded.account);
+        // Its own are lost.
+        assert!(recorded.lost() > 100, "{how}: {}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 // NEEDS: host
 #[test]
 fn root_a_thread_that_became_another_user_makes_no_files_for_its_process() {
