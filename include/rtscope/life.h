@@ -500,6 +500,9 @@ __attribute__((destructor(101))) static RTSCOPE__BARE RTSCOPE__COLD void rtscope
 	}
 	if (!shared->alive || !*shared->alive || shared->state != RTSCOPE__SHOWN || rtscope__confined(shared))
 		return;
+	/* The child of a vfork(), which should have called _exit(): in its memory is what its parent goes on with. */
+	if ((uint32_t)rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0) != shared->pid)
+		return;
 	/* Sandboxed from the start, so another sandbox cannot be told from it: others sweep. */
 	if ((shared->seccomp && shared->no_new_privs) || !rtscope__is_at_home())
 		return;

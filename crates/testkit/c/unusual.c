@@ -8,7 +8,7 @@
  * with memory that is not there, which a handler jumps away from, here and in functions below; 100 events after each),
  * short (COUNT threads that emit 50 events each, 8 at a time), strict and filter (seccomp; a thread that starts under the filter may
  * make no system call for rtscope), locked (mlockall), closed (closefrom), root (chroot into /proc, then a new thread), late
- * (waits for a line, then emits), refused (after it is no more allowed to make files,
+ * (waits for a line, then emits), exits (the same after a child of vfork() has called exit(), which it must not), refused (after it is no more allowed to make files,
  * LIBRARY is loaded, which emits COUNT events).
  * Prints "emitted N"; mode jump also "begun N", since an event may or may not have been complete.
  */
@@ -31,6 +31,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static unsigned long count;
@@ -216,6 +217,15 @@ static int without_files(const char *path)
 	return 0;
 }
 
+static __attribute__((noinline)) void have_child_exit(void)
+{
+	pid_t child = vfork();
+
+	if (!child)
+		exit(127);
+	waitpid(child, NULL, 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *mode = argc > 1 ? argv[1] : "";
@@ -235,7 +245,9 @@ int main(int argc, char **argv)
 		return strict();
 	if (!strcmp(mode, "refused"))
 		return without_files(argv[3]);
-	if (!strcmp(mode, "late")) {
+	if (!strcmp(mode, "exits"))
+		have_child_exit();
+	if (!strcmp(mode, "late") || !strcmp(mode, "exits")) {
 		puts("ready");
 		fflush(stdout);
 		getchar();

@@ -483,6 +483,27 @@ fn children_that_were_forked_before_the_recorder_began_are_recorded() {
 }
 
 /// A handler in between made a buffer in the page of a thread that was about to give it back, and children of forks then lost whatever was there.
+/// Such a child has its parent's memory. It may only call `_exit()`, but without rtscope its parent would go on as before.
+// NEEDS: host
+#[test]
+fn root_a_child_of_a_vfork_that_calls_exit_takes_nothing_from_its_parent() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
+    let (unusual, recorder) = (unusual.display(), format!("{:?}", fixture.recorder(&[])));
+    let (line, said) = (fixture.path("line"), fixture.path("said"));
+    let (line, said) = (line.display(), said.display());
+    let script = format!(
+        "mkfifo {line}; {unusual} exits 1000 <{line} >{said} & exec 3>{line}; \
+         while ! grep -q ready {said}; do sleep 0.01; done; ls /dev/shm/rtscope-0 >&2; \
+         {recorder} -- sh -c 'echo >{line}; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}'"
+    );
+    let recorded = super::unusual::in_own_room(&fixture, "64m", &script);
+    assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
+}
+
 #[test]
 fn children_keep_their_memory_whatever_handlers_emit_at_the_end_of_threads() {
     let fixture = Fixture::new();

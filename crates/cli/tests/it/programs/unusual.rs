@@ -401,7 +401,7 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
 }
 
 /// Runs a script in a mount namespace of its own with a small /dev/shm.
-fn in_own_room(fixture: &Fixture, size: &str, script: &str) -> super::fixture::Recorded {
+pub fn in_own_room(fixture: &Fixture, size: &str, script: &str) -> super::fixture::Recorded {
     let script = format!("mount -t tmpfs -o size={size} none /dev/shm && {script}");
     let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
     assert!(output.status.success(), "{output:?}");
