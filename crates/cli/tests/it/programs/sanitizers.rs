@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const WAYS: [(&str, &str); 7] = [
+const WAYS: [(&str, &str); 8] = [
     ("gcc", "thread"),
     ("gcc", "address"),
     ("gcc", "undefined"),
@@ -16,6 +16,7 @@ const WAYS: [(&str, &str); 7] = [
     ("clang-19", "address"),
     ("clang-19", "undefined"),
     ("clang-19", "memory"),
+    ("clang-19", "integer"),
 ];
 
 /// Whether a compiler has this sanitizer's library.
