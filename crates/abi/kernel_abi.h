@@ -549,6 +549,7 @@ enum rts_cell_id {
 	RTS_CELL_CPU = 4,     /* where it ended */
 	RTS_CELL_CGROUP = 5,  /* of the task, in the default hierarchy; 0 where its number has more than 32 bits */
 	RTS_CELL_DEVICE = 6,  /* dev_t: of a request, or of the file of a system call; 0: it has none */
+	RTS_CELL_FIELD = 7,   /* the first part of a pair's key, its low 32 bits */
 };
 
 /* Where a system call has its file. */

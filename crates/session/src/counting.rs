@@ -11,7 +11,7 @@ use crate::watch::numbered::Numbered;
 use crate::{Failure, Observer, Stop};
 use rtscope_event::{Glob, MonotonicNs, Pid, Tid};
 use rtscope_flight::{MissCounter, TrackerStats, monotonic_now};
-use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, Target};
+use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, PairTable, Target};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -66,6 +66,12 @@ pub struct CountLosses {
     pub unended: u64,
     /// Switches to a target that this host keeps from eBPF.
     pub hidden: u64,
+    /// Of a pair: ends without a beginning.
+    pub without_begin: u64,
+    /// Of a pair: beginnings after which another one with the same key came before an end.
+    pub begun_again: u64,
+    /// Of a pair: beginnings for which there was no place, or that were given up to make room for others.
+    pub given_up: u64,
     /// Runs of eBPF programs that the kernel skipped; `None`: it does not say.
     pub skipped_programs: Option<u64>,
 }
@@ -76,9 +82,12 @@ impl CountLosses {
         let sum = |of: fn(&TrackerStats) -> u64| stats.iter().map(of).sum();
         CountLosses {
             without_key: sum(|stats| stats.unkeyed),
-            untracked: sum(|stats| stats.untracked + stats.raced),
+            untracked: sum(|stats| stats.untracked + stats.raced + stats.pairs_failed),
             unended: sum(|stats| stats.unended),
             hidden: sum(|stats| stats.hidden),
+            without_begin: sum(|stats| stats.without_begin),
+            begun_again: sum(|stats| stats.begun_again),
+            given_up: sum(|stats| stats.pairs_full),
             skipped_programs,
         }
     }
@@ -110,6 +119,10 @@ pub(crate) struct Counting {
     numbered: Option<Numbered>,
     started: MonotonicNs,
     duration_ns: Option<u64>,
+    pairs: Option<PairTable>,
+    /// Beginnings of pairs for which there was no place, when room was made for the last time, and how many were given up for that.
+    pairs_full: u64,
+    given_up: u64,
     /// Behind its mappings: see [`EbpfPrograms`].
     ebpf: EbpfPrograms,
 }
@@ -143,9 +156,20 @@ impl Counting {
         if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
             child.release();
         }
-        let instances = config.trackers.len();
-        let duration_ns = counted.duration_ns;
-        Ok(Counting { memory, instances, misses, placement, child, numbered, started, duration_ns, ebpf })
+        Ok(Counting {
+            memory,
+            instances: config.trackers.len(),
+            misses,
+            placement,
+            child,
+            numbered,
+            started,
+            duration_ns: counted.duration_ns,
+            pairs: ebpf.pair_table()?,
+            pairs_full: 0,
+            given_up: 0,
+            ebpf,
+        })
     }
 
     /// Since the start.
@@ -160,6 +184,7 @@ impl Counting {
         let end = self.child.as_ref().and_then(Child::end);
         loop {
             self.placement.follow(monotonic_now(), || self.ebpf.dump_tasks().ok());
+            self.make_room();
             let now_ns = self.elapsed_ns();
             let has_ended = self.child.as_mut().is_some_and(Child::has_ended)
                 || self.numbered.is_some_and(|target| self.child.is_none() && target.has_ended());
@@ -177,6 +202,16 @@ impl Counting {
         }
     }
 
+    /// Beginnings that never end, such as forks without exec, would else leave no place for any other.
+    fn make_room(&mut self) {
+        let Some(table) = &self.pairs else { return };
+        let full = TrackerStats::read(&self.memory, 0).pairs_full;
+        if full > self.pairs_full {
+            self.pairs_full = full;
+            self.given_up += table.give_up_older_half();
+        }
+    }
+
     /// What has been counted by now.
     pub(crate) fn read(&mut self) -> Reading {
         let at_ns = self.elapsed_ns();
@@ -187,7 +222,8 @@ impl Counting {
     fn reading(&self, at_ns: u64) -> Reading {
         let stats: Vec<TrackerStats> =
             (0..self.instances).map(|instance| TrackerStats::read(&self.memory, instance)).collect();
-        let losses = CountLosses::of(&stats, self.misses.total());
+        let mut losses = CountLosses::of(&stats, self.misses.total());
+        losses.given_up += self.given_up;
         Reading { at_ns, cells: cells::read(&self.memory), losses }
     }
 

@@ -47,6 +47,7 @@ pub fn run(
     let Some(threshold_ns) = threshold_ns else { return hist::follow(&hist, stop, observer.as_ref()) };
     let watched = WatchSettings {
         tracker: hist.tracker,
+        between: hist.between.clone(),
         calls: hist.calls.clone(),
         sample_ns: hist.sample_ns,
         task: hist.counted.task.clone(),

@@ -23,6 +23,7 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
     let svg = options.svg.clone();
     let settings = HistSettings {
         tracker: options.tracker,
+        between: options.pair.question()?,
         by: options.by,
         order: options.sort.unwrap_or_default(),
         calls: options.calls,
@@ -46,7 +47,7 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
     let (report, command) = hist::run(&settings, &stop, &Terminal::new(), &mut show)?;
     show(&report);
     if let (Some(path), Some(map)) = (svg, &report.over_time) {
-        file(&path, &heat_svg(&format!("{} of {}", report.tracker.name(), report.target), map))?;
+        file(&path, &heat_svg(&format!("{} of {}", report.what(), report.target), map))?;
     }
     failure.map_or(command, Err)
 }

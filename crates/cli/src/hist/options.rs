@@ -2,8 +2,10 @@
 //! What `rtscope hist` takes.
 
 use crate::args::JsonOutput;
-use crate::exit::help;
+use crate::exit::{Failure, help};
+use crate::watch::question;
 use clap::{ValueHint, value_parser};
+use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::Tracker;
 use rtscope_session::counting::Counted;
 use rtscope_session::hist::{CELLS, HistKey, HistOrder};
@@ -23,6 +25,8 @@ pub const EXAMPLES: &str = help!(
       Each system call of a program, until it ends.
   rtscope hist irq --by interrupt --duration 1min --json --svg irq.svg
       The handlers of interrupts, as one JSON object, and a heat map.
+  rtscope hist pair --from irq:softirq_raise --to irq:softirq_entry --key vec,cpu --by field
+      How long softirqs wait from where they are raised, by their number: any two tracepoints.
 
 Everything is counted in the kernel, not only what is late: counts are exact, and times are known to
 3.2 %. Of system calls those in which a thread waits for others or for time are left out, unless
@@ -31,11 +35,13 @@ Everything is counted in the kernel, not only what is late: counts are exact, an
 
 #[derive(Debug, clap::Args)]
 pub struct HistOptions {
-    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff (see rtscope watch)
+    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair (see rtscope watch)
     #[arg(value_name = "TRACKER")]
     pub tracker: Tracker,
+    #[command(flatten)]
+    pub pair: PairArgs,
     /// Count apart by task, process, cgroup or cpu; by device (block, syscall), operation (block), interrupt (irq; response and
-    /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock)
+    /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock), field (pair: the first one of --key, its low 32 bits)
     #[arg(long, value_name = "KEY")]
     pub by: Option<HistKey>,
     /// Which keys come first: those with the largest total time, the longest single time, or the largest number of operations
@@ -63,6 +69,31 @@ pub struct HistOptions {
     pub cells: u32,
     #[command(flatten)]
     pub of: CountedOptions,
+}
+
+/// Of `pair`: which two tracepoints, and what they have in common.
+#[derive(Debug, clap::Args)]
+pub struct PairArgs {
+    /// Of pair: the tracepoint with which the time begins (SYSTEM:EVENT)
+    #[arg(long, value_name = "EVENT", requires = "to")]
+    pub from: Option<String>,
+    /// Of pair: the tracepoint that ends it
+    #[arg(long, value_name = "EVENT", requires = "from")]
+    pub to: Option<String>,
+    /// Of pair: the fields that have to be the same in both: FIELD, or FIELD=FIELD where it has two names, up to three with commas
+    /// between [default: the thread]
+    #[arg(long, value_name = "FIELD", requires = "from")]
+    pub key: Option<String>,
+}
+
+impl PairArgs {
+    /// As one question; `None`: nothing was asked.
+    pub fn question(&self) -> Result<Option<PairQuestion>, Failure> {
+        let Some((from, to)) = self.from.as_deref().zip(self.to.as_deref()) else { return Ok(None) };
+        question(from, to, self.key.as_deref())
+            .map(Some)
+            .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))
+    }
 }
 
 /// Whose operations are counted, and for how long.

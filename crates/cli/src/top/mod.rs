@@ -34,7 +34,7 @@ const NOTES_MOST: usize = 100;
 pub fn run(options: TopOptions) -> Result<(), Failure> {
     has_terminal()?;
     keep_one_pool();
-    let settings = options.settings();
+    let settings = options.settings()?;
     let heard = Arc::new(OnceLock::new());
     let stop = stop::on_signals_of_screen(Arc::clone(&heard))?;
     let watched = Arc::new(Watched::new(view(&settings)?, heard));
@@ -74,7 +74,10 @@ fn view(settings: &TopSettings) -> Result<TopView, Failure> {
     let subject = TopSubject {
         tracker: hist.tracker,
         by: hist.by.unwrap_or(HistKey::usual(hist.tracker)),
-        target: hist.target_words(),
+        target: match &hist.between {
+            Some(between) => format!("{}, '{between}'", hist.target_words()),
+            None => hist.target_words(),
+        },
         threshold_ns: settings.threshold_ns,
         names,
         clock: Some(wall_clock::now()?),

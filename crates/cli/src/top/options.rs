@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `rtscope top` takes.
 
-use crate::exit::help;
+use crate::exit::{Failure, help};
+use crate::hist::options::PairArgs;
 use clap::{ValueHint, value_parser};
 use rtscope_event::Tracker;
 use rtscope_session::command::CommandOutput;
@@ -21,6 +22,8 @@ pub const EXAMPLES: &str = help!(
       What takes longer is explained as rtscope watch does; Enter shows it for a task.
   rtscope top syscall --by syscall --sort longest -- ./server --selftest
       The system calls of a program; what was counted stays on the screen when it ends, until q.
+  rtscope top pair --from sched:sched_process_fork --to sched:sched_process_exec --key child_pid=pid
+      How long new processes take to become another program, and which do not.
 
 Keys: up and down choose a row, Enter shows its histogram and its late responses, t w n sort by
 total time, worst time and number, p pauses, r begins anew, q ends, and ? shows help. The last line
@@ -33,10 +36,12 @@ files and pipes. What COMMAND would read from the terminal and write to it goes 
 
 #[derive(Debug, clap::Args)]
 pub struct TopOptions {
-    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff (see rtscope watch)
+    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair (see rtscope watch)
     #[arg(value_name = "TRACKER")]
     pub tracker: Tracker,
-    /// A row for each task, process, cgroup, cpu, device, interrupt, softirq, syscall or operation, as rtscope hist has them
+    #[command(flatten)]
+    pub pair: PairArgs,
+    /// A row for each task, process, cgroup, cpu, device, interrupt, softirq, syscall, operation or field, as rtscope hist has them
     /// [default: device of block, interrupt of irq, softirq of softirq, cpu of irqoff, task of all others]
     #[arg(long, value_name = "KEY")]
     pub by: Option<HistKey>,
@@ -79,10 +84,11 @@ pub struct TopOptions {
 
 impl TopOptions {
     /// For the engine.
-    pub fn settings(self) -> TopSettings {
-        TopSettings {
+    pub fn settings(self) -> Result<TopSettings, Failure> {
+        Ok(TopSettings {
             hist: HistSettings {
                 tracker: self.tracker,
+                between: self.pair.question()?,
                 by: self.by,
                 order: self.sort.unwrap_or_default(),
                 calls: self.calls,
@@ -99,6 +105,6 @@ impl TopOptions {
                 cells: self.cells,
             },
             threshold_ns: self.threshold.map(|threshold| threshold.0),
-        }
+        })
     }
 }

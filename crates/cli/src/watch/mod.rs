@@ -105,7 +105,8 @@ fn work(options: WatchOptions) -> Asked {
     (WatchSettings { between: Some(PairQuestion::of_work()), ..settings }, options)
 }
 
-fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
+/// Two events and what they have in common, from --from, --to and --key.
+pub fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
     let by = key.map_or(String::new(), |key| format!(" by {key}"));
     PairQuestion::parse(&format!("{from} -> {to}{by}"))
 }

@@ -3,6 +3,7 @@
 
 use crate::command::{count, json_lines, rtscope};
 use crate::json::assert_documented;
+use crate::watch::pairs::{CALLS, PLACES, begin, end};
 use rtscope_testkit::count::{Counters, Mark, windows};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::KilledWithTest;
@@ -60,6 +61,79 @@ fn total(command: &mut Command) -> Value {
     assert_documented(&total);
     assert_eq!(total["kind"], "total");
     total
+}
+
+/// The shell says which processes it has made: each of them becomes another program once.
+// NEEDS: host
+#[test]
+fn root_pairs_of_tracepoints_are_counted_exactly_by_the_field_that_they_have_in_common() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let program = named(directory.path(), "true", "hist-true");
+    let pids = directory.path().join("pids");
+    // Others end no pair: a fork without exec, and the exec of what was forked before.
+    let script = format!(
+        "for i in $(seq 40); do {program} & echo $! >> {}; wait; (:); done; exec {program}",
+        pids.display()
+    );
+    let mut command = rtscope();
+    command.args(["hist", "pair", "--from", "sched:sched_process_fork", "--to", "sched:sched_process_exec"]);
+    command.args(["--key", "child_pid=pid", "--by", "field", "--json", "--task", "hist-true"]);
+    let total = total(command.args(["--", "sh", "-c", &script]));
+    assert_eq!(total["between"], "sched:sched_process_fork -> sched:sched_process_exec by child_pid=pid");
+    let made = std::fs::read_to_string(pids).expect("the shell writes it");
+    let mut made: Vec<u64> = made.lines().map(|pid| pid.parse().expect("a number")).collect();
+    made.sort_unstable();
+    let keys = total["keys"].as_array().expect("keys");
+    let mut counted: Vec<u64> = keys.iter().map(|key| count(key, "id")).collect();
+    counted.sort_unstable();
+    assert_eq!(counted, made);
+    assert!(keys.iter().all(|key| figure(key) == 1), "{keys:?}");
+    // The shell's own process was made before anything was counted.
+    let losses = &total["losses"];
+    assert_eq!((count(losses, "without_begin"), count(losses, "given_up")), (1, 0), "{losses}");
+}
+
+// NEEDS: host
+#[test]
+fn root_beginnings_that_do_not_end_make_room_for_pairs_that_are_counted() {
+    const BEGINNINGS: u64 = 40_000;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let tid = nix::unistd::gettid().to_string();
+    let words = [&["hist", "pair"][..], &CALLS, &["--tid", &tid, "--json", "--interval", "200ms"]].concat();
+    let mut command = rtscope();
+    command.args(words);
+    let mut counting = Rtscope::start(command).expect("it starts");
+    counting.wait_for_note("counting").expect("it counts");
+    (0..BEGINNINGS).for_each(begin);
+    // More than found no place: older ones have made room.
+    let is_made = |line: &Value| count(&line["losses"], "given_up") > 2 * (BEGINNINGS - PLACES);
+    counting.wait_for("that room was made", is_made).expect("it goes on");
+    for who in BEGINNINGS..BEGINNINGS + 1000 {
+        begin(who);
+        end(who);
+    }
+    let said = counting.stop().expect("it stops");
+    let total = said.lines.last().expect("all of it");
+    assert_eq!((&total["kind"], count(total, "count")), (&"total".into(), 1000), "{}", total["losses"]);
+}
+
+// NEEDS: host
+#[test]
+fn root_what_pairs_lack_is_said() {
+    for (words, why) in [
+        (&["hist", "pair"][..], "--from SYSTEM:EVENT --to SYSTEM:EVENT"),
+        (&["hist", "irq", "--from", "irq:irq_handler_entry", "--to", "irq:irq_handler_exit"], "irq has none"),
+        (&["hist", "pair", "--from", "a:b", "--to", "c:d"], "rtscope stat --latency 'a:b -> c:d'"),
+        (&["hist", "pair", "--from", "irq:softirq_raise", "--to", "c:d"], "is a tracepoint of the kernel"),
+        (&["hist", "pair", "--from", "a:b"], "--to"),
+        (&["hist", "irq", "--by", "field"], "irq has none"),
+    ] {
+        let refused = rtscope().args(words).output().expect("it runs");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
 }
 
 // The program of a guest is busybox, which goes by its name.

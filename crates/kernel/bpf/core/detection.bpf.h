@@ -223,6 +223,8 @@ static __always_inline __u64 key_of(struct here *here, const struct rts_chain *c
 		return key | (!ended->values ? 0 :
 			      request	     ? (__u32)ended->values[0] :
 					       (__u32)ended->values[RTS_LATE_VALUES - 1]);
+	case RTS_CELL_FIELD:
+		return key | (!ended->values ? 0 : (__u32)ended->values[RTS_PAIR_VALUE_KEY]);
 	default:
 		return key;
 	}

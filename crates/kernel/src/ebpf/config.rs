@@ -115,6 +115,8 @@ pub enum CellId {
     Cgroup = abi::RTS_CELL_CGROUP as isize,
     /// The device of a request, or of the file of a system call (`dev_t`).
     Device = abi::RTS_CELL_DEVICE as isize,
+    /// The first part of a pair's key, its low 32 bits.
+    Field = abi::RTS_CELL_FIELD as isize,
 }
 
 /// What a tracker follows.

@@ -12,10 +12,12 @@ pub use report::{HistReport, KeyReport, ReportKind};
 
 use crate::counting::{Counted, Counting};
 use crate::watch::calls;
+use crate::watch::pair::Tracepoints;
 use crate::{Failure, Observer, Stop};
 use names::KeyNames;
 use report::Reporter;
 use rtscope_analyze::keyed::Key;
+use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::{BlockOperation, Glob, LateResponse, Tracker};
 use rtscope_kernel::{CellId, CountedBy, EbpfConfig, Follows, ResponseConfig, Target, TrackerConfig};
 use serde::Serialize;
@@ -50,6 +52,8 @@ pub enum HistKey {
     Syscall,
     /// What a request asks for.
     Operation,
+    /// The first field of a pair's key.
+    Field,
 }
 
 impl std::str::FromStr for HistKey {
@@ -64,7 +68,7 @@ impl std::str::FromStr for HistKey {
 
 impl HistKey {
     /// Every key.
-    pub const ALL: [HistKey; 9] = [
+    pub const ALL: [HistKey; 10] = [
         HistKey::Task,
         HistKey::Process,
         HistKey::Cgroup,
@@ -74,6 +78,7 @@ impl HistKey {
         HistKey::Softirq,
         HistKey::Syscall,
         HistKey::Operation,
+        HistKey::Field,
     ];
 
     /// As it is typed.
@@ -89,6 +94,7 @@ impl HistKey {
             HistKey::Softirq => "softirq",
             HistKey::Syscall => "syscall",
             HistKey::Operation => "operation",
+            HistKey::Field => "field",
         }
     }
 
@@ -102,6 +108,7 @@ impl HistKey {
             HistKey::Softirq => tracker == Tracker::Softirq,
             HistKey::Syscall => matches!(tracker, Tracker::Syscall | Tracker::Lock),
             HistKey::Operation => tracker == Tracker::Block,
+            HistKey::Field => tracker == Tracker::Pair,
         }
     }
 
@@ -129,8 +136,8 @@ impl HistKey {
             HistKey::Softirq | HistKey::Syscall => (origin.id, 0),
             HistKey::Device if late.tracker == Tracker::Block => (origin.id, 0),
             HistKey::Operation => (0, late.block.as_ref()?.operation as u16),
-            // That of a call's file, and the cgroup, are only counted.
-            HistKey::Device | HistKey::Cgroup => return None,
+            // That of a call's file, the cgroup, and the field of a pair are only counted.
+            HistKey::Device | HistKey::Cgroup | HistKey::Field => return None,
         };
         Some(Key { id, kind })
     }
@@ -157,6 +164,7 @@ impl HistKey {
             HistKey::Interrupt => (CellId::Origin, true),
             HistKey::Softirq | HistKey::Syscall => (CellId::Origin, false),
             HistKey::Operation => (CellId::All, true),
+            HistKey::Field => (CellId::Field, false),
         };
         CountedBy { id, kind, cells }
     }
@@ -216,6 +224,8 @@ impl HistOrder {
 pub struct HistSettings {
     /// What is followed.
     pub tracker: Tracker,
+    /// Of `pair`: the two tracepoints, and what they have in common.
+    pub between: Option<PairQuestion>,
     /// By what it is counted apart; `None`: all together.
     pub by: Option<HistKey>,
     /// Which key comes first.
@@ -238,6 +248,7 @@ impl HistSettings {
     pub fn target_words(&self) -> String {
         let all = match self.tracker {
             Tracker::Block => "all block devices",
+            Tracker::Pair => "any thread",
             tracker if tracker.is_of_cpus() => "all CPUs",
             _ => "any user-space task",
         };
@@ -314,6 +325,9 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
     if let Some(task) = &settings.counted.task {
         Glob::new(task).map_err(|error| Failure::Usage(error.to_string()))?;
     }
+    if settings.between.is_some() && settings.tracker != Tracker::Pair {
+        return Err(Failure::Usage(format!("--from, --to: {} has none; pair has", settings.tracker.name())));
+    }
     let follows = match settings.tracker {
         Tracker::Response => Follows::Responses(ResponseConfig::default()),
         Tracker::Wakeup => Follows::Wakeups,
@@ -325,13 +339,7 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
         Tracker::Block => Follows::Blocks,
         Tracker::Preemptoff => Follows::PreemptOff,
         Tracker::Irqoff => Follows::IrqOff(settings.sample_ns.unwrap_or(SAMPLE_NS)),
-        Tracker::Pair => {
-            return Err(Failure::Usage(
-                "pair: two tracepoints are watched one by one (rtscope watch pair); of a recording `rtscope stat --latency 'A -> B by KEY'` \
-                 has a histogram"
-                    .to_owned(),
-            ));
-        }
+        Tracker::Pair => pair(settings.between.as_ref())?,
     };
     let all = CountedBy { id: CellId::All, kind: false, cells: settings.cells };
     let tracker = TrackerConfig {
@@ -344,4 +352,20 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
         counted_by: Some(settings.by.map_or(all, |by| by.counted_by(settings.cells))),
     };
     Ok(EbpfConfig { recorder: None, trackers: vec![tracker], stacks: None, only: Vec::new() })
+}
+
+fn pair(question: Option<&PairQuestion>) -> Result<Follows, Failure> {
+    let question = question.ok_or_else(|| {
+        Failure::Usage(
+            "pair: between which two tracepoints? --from SYSTEM:EVENT --to SYSTEM:EVENT".to_owned(),
+        )
+    })?;
+    let tracepoints = Tracepoints::of(question)?.ok_or_else(|| {
+        Failure::Usage(format!(
+            "'{}' and '{}' are no tracepoints of this kernel. Events of programs are counted in a recording: rtscope record -u, then \
+             rtscope stat --latency '{question}'; rtscope watch pair says which are late",
+            question.begin, question.end
+        ))
+    })?;
+    Ok(Follows::Pair(Box::new(tracepoints.pair()?)))
 }

@@ -46,6 +46,7 @@ impl KeyNames {
                 None => format!("({})", key.id),
             },
             HistKey::Cpu => format!("CPU {}", key.id),
+            HistKey::Field => key.id.to_string(),
             HistKey::Interrupt => self.interrupt(key),
             HistKey::Softirq => softirq_name(key.id).to_owned(),
             // Of a lock that a thread of the kernel or an interrupt waits for, or a page fault.

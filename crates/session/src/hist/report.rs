@@ -28,6 +28,9 @@ pub struct HistReport {
     pub kind: ReportKind,
     /// What was followed.
     pub tracker: Tracker,
+    /// Of `pair`: the two tracepoints and their key, as `A -> B by KEY`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub between: Option<String>,
     /// By what it was counted apart.
     pub by: Option<HistKey>,
     /// Whose, in words.
@@ -51,6 +54,18 @@ pub struct HistReport {
     pub over_time: Option<HeatMap>,
 }
 
+impl HistReport {
+    /// What was followed, in words.
+    #[must_use]
+    pub fn what(&self) -> String {
+        what(self.tracker, self.between.as_deref())
+    }
+}
+
+fn what(tracker: Tracker, between: Option<&str>) -> String {
+    between.map_or(tracker.name().to_owned(), |between| format!("'{between}'"))
+}
+
 /// One key's.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyReport {
@@ -71,6 +86,7 @@ pub(super) struct Reporter {
     by: Option<HistKey>,
     order: HistOrder,
     target: String,
+    between: Option<String>,
     names: KeyNames,
     heat: HeatMap,
     before: KeyedHistograms,
@@ -84,6 +100,7 @@ impl Reporter {
             by: settings.by,
             order: settings.order,
             target: settings.target_words(),
+            between: settings.between.as_ref().map(ToString::to_string),
             names,
             heat: HeatMap::new(settings.interval_ns.unwrap_or(super::SLICE_NS)),
             before: KeyedHistograms::default(),
@@ -92,7 +109,7 @@ impl Reporter {
     }
 
     pub(super) fn words(&self) -> String {
-        format!("{} of {}", self.tracker.name(), self.target)
+        format!("{} of {}", what(self.tracker, self.between.as_deref()), self.target)
     }
 
     /// What came since the reading before.
@@ -137,6 +154,7 @@ impl Reporter {
         HistReport {
             kind,
             tracker: self.tracker,
+            between: self.between.clone(),
             by: self.by,
             target: self.target.clone(),
             at_ns: reading.at_ns,

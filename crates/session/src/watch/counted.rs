@@ -24,13 +24,19 @@ impl Counted {
         Counted { live, interval_ns: count.interval_ns.max(1), started, next: started }
     }
 
-    /// What there is now. `misses`: runs of eBPF programs that the kernel skipped.
-    pub fn read(&mut self, now: MonotonicNs, recorder: &FlightRecorder, misses: Option<u64>) -> CountedKeys {
+    /// What there is now. `misses`: runs of eBPF programs that the kernel skipped; `given_up`: beginnings of pairs that had to make room.
+    pub fn read(
+        &mut self,
+        now: MonotonicNs,
+        recorder: &FlightRecorder,
+        (misses, given_up): (Option<u64>, u64),
+    ) -> CountedKeys {
         let at_ns = now.since(self.started);
         self.next = self.started.plus((at_ns / self.interval_ns + 1) * self.interval_ns);
         let stats = recorder.stats(0);
         let unreported = stats.late_lost + recorder.unreadable_reports();
-        let losses = CountLosses::of(&[stats], misses);
+        let mut losses = CountLosses::of(&[stats], misses);
+        losses.given_up += given_up;
         let reading = Reading { at_ns, cells: cells::read(recorder.memory()), losses };
         self.live.read(reading, unreported)
     }

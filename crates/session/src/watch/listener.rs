@@ -426,7 +426,7 @@ impl Listener {
     fn tell_counts(&mut self, now: MonotonicNs) {
         let Some(counted) = self.counted.as_mut().filter(|counted| now >= counted.next) else { return };
         self.misses.add(now, &self.ebpf.recursion_misses());
-        let read = counted.read(now, &self.recorder, self.misses.total());
+        let read = counted.read(now, &self.recorder, (self.misses.total(), self.pairs_given_up));
         self.observer.counted(read);
     }
 
@@ -528,7 +528,8 @@ impl Listener {
         self.actions.end();
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
         if let Some(counted) = &mut self.counted {
-            self.observer.counted(counted.read(monotonic_now(), &self.recorder, self.misses.total()));
+            let beside = (self.misses.total(), self.pairs_given_up);
+            self.observer.counted(counted.read(monotonic_now(), &self.recorder, beside));
         }
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
         if self.waits_for_target && reports.iter().all(|report| report.counters.seen == 0) {

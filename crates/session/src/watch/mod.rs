@@ -19,7 +19,7 @@ mod measured;
 mod memory;
 pub(crate) mod numbered;
 mod observable;
-mod pair;
+pub(crate) mod pair;
 mod pending;
 mod plan;
 mod rates;

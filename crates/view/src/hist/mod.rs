@@ -43,7 +43,7 @@ const EXPENDABLE: &[usize] = &[9, 5, 7, 4, 3, 6];
 /// A report for people; at most this many keys.
 #[must_use]
 pub fn hist_text(report: &HistReport, rows: usize, style: Style) -> String {
-    let what = report.tracker.name();
+    let what = clean(&report.what());
     let title = match report.kind {
         ReportKind::Interval => format!(
             "{what} of {}, {} up to {}",
@@ -153,7 +153,7 @@ pub(crate) fn sparkline_within(
 
 /// What was not counted; nothing where all was.
 pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
-    let CountLosses { without_key, untracked, unended, hidden, skipped_programs } = *losses;
+    let CountLosses { without_key, untracked, unended, hidden, skipped_programs, .. } = *losses;
     let mut parts = Vec::new();
     for (count, words) in [
         (
@@ -163,6 +163,9 @@ pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
         (untracked, "not followed, since a table was full or busy"),
         (unended, "requests whose end the kernel did not report"),
         (hidden, "switches of targets that the kernel did not report"),
+        (losses.without_begin, "ends without a beginning"),
+        (losses.begun_again, "beginnings after which another one came"),
+        (losses.given_up, "beginnings for which there was no place"),
     ] {
         if count > 0 {
             parts.push(format!("{} {words}", count_text(count)));

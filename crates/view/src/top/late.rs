@@ -102,5 +102,5 @@ impl LateStore {
 /// Whether reports say to which row they belong.
 pub(super) fn is_told_apart(by: HistKey, tracker: rtscope_event::Tracker) -> bool {
     let is_of_file = by == HistKey::Device && tracker != rtscope_event::Tracker::Block;
-    !is_of_file && by != HistKey::Cgroup
+    !is_of_file && by != HistKey::Cgroup && by != HistKey::Field
 }

@@ -110,6 +110,9 @@ impl TopView {
             (losses.untracked, "not followed"),
             (losses.unended, "whose end was not reported"),
             (losses.hidden, "switches hidden"),
+            (losses.without_begin, "ends without a beginning"),
+            (losses.begun_again, "begun again"),
+            (losses.given_up, "without a place"),
             (losses.skipped_programs.unwrap_or(0), "runs skipped"),
             (newest.unreported, "late ones not reported"),
         ] {

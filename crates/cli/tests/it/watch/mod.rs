@@ -12,7 +12,7 @@ mod ends;
 mod evidence;
 mod handlers;
 mod locks;
-mod pairs;
+pub mod pairs;
 mod sections;
 mod soak;
 mod spans;

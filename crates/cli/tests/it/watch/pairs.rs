@@ -23,7 +23,7 @@ use std::time::Duration;
 /// machine: a timer and its softirq, 72 us; of the others none took longer than 42).
 const NEAR_NS: u64 = 50_000;
 /// First events that the kernel's side holds at most.
-const PLACES: u64 = 1 << 15;
+pub const PLACES: u64 = 1 << 15;
 
 pub(super) fn watch(options: &[&str]) -> Rtscope {
     let mut command = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
@@ -169,17 +169,17 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
 }
 
 /// System calls that hardly anybody makes, with a number that the kernel does not take.
-pub(super) fn begin(who: u64) {
+pub fn begin(who: u64) {
     // SAFETY: the arguments are plain numbers; the kernel refuses the first.
     unsafe { libc::syscall(libc::SYS_ioprio_get, 99, who) };
 }
 
-pub(super) fn end(who: u64) {
+pub fn end(who: u64) {
     // SAFETY: as in `begin`.
     unsafe { libc::syscall(libc::SYS_ioprio_set, 99, who, 0) };
 }
 
-pub(super) const CALLS: [&str; 6] =
+pub const CALLS: [&str; 6] =
     ["--from", "syscalls:sys_enter_ioprio_get", "--to", "syscalls:sys_enter_ioprio_set", "--key", "who"];
 
 // NEEDS: host
