@@ -102,7 +102,11 @@ impl Selection {
                 notes.push(format!("the trace has no event {pattern}"));
                 continue;
             }
-            let similar = nearest(&pattern.to_string(), names.iter().copied());
+            // In the kernel's traces names are without the subsystem.
+            let text = pattern.to_string();
+            let event = text.split_once(':').map(|(_, event)| event);
+            let near = |wanted: &str| nearest(wanted, names.iter().copied());
+            let similar = near(&text).or_else(|| event.and_then(near));
             let similar = similar.map(|name| format!("; the nearest name is {name}")).unwrap_or_default();
             return Err(format!("the trace has no event {pattern}{similar} (rtscope stat lists them all)"));
         }

@@ -143,6 +143,11 @@ fn what_cannot_match_is_refused_with_the_nearest_name() {
         for (events, condition, word) in [
             (&["syscal_entry_openat"][..], "", "syscall_entry_openat"),
             (&["oms:order"], "", "no event oms:order"),
+            (
+                &["made_up_subsystem:lttng_statedump_proces_state"],
+                "",
+                "nearest name is lttng_statedump_process_state (",
+            ),
             (&[], "flag == 1", "nearest name is flags"),
             (&["syscalls"], "prio < rt 5", "lttng_statedump_process_state has one"),
             (&[], "flags < 5ms", "flags is a number"),
