@@ -351,7 +351,7 @@ pub struct InnerWait {
     pub woken_by: Option<Thread>,
     /// What kept that thread, or one that it waited for itself, from running the longest.
     pub kept: Option<Kept>,
-    /// What kept it, and it itself, are less urgent than the thread that waited.
+    /// What kept it, and it itself, are less urgent than the thread that waited; for at least a tenth of the wait.
     pub is_inversion: bool,
 }
 

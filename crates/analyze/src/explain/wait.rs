@@ -14,6 +14,10 @@ use rtscope_event::{CpuId, EventKind, MonotonicNs, Priority, StepKind, Tid, Wait
 /// How many threads are followed that wait for each other.
 const DEPTH: usize = 6;
 
+/// What keeps a holder for a smaller part of the wait than this is not what the wait is about: there is always somebody who has a CPU for some microseconds while a
+/// holder works, sleeps or waits for a device.
+const INVERSION_SHARE: u64 = 10;
+
 /// What a thread did for some time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Doing {
@@ -175,7 +179,8 @@ impl Explainer<'_> {
         let longest = kept.into_iter().max_by_key(|kept| kept.time_ns);
         let prio = |tid: Tid| self.timeline.priority(tid, at.from);
         let is_inversion = longest.as_ref().is_some_and(|kept| {
-            is_less_urgent(kept.thread.prio, prio(at.late.tid))
+            kept.time_ns >= at.step.duration_ns / INVERSION_SHARE
+                && is_less_urgent(kept.thread.prio, prio(at.late.tid))
                 && is_less_urgent(kept.holder.prio, prio(at.late.tid))
         });
         InnerWait {

@@ -87,6 +87,9 @@ fn a_priority_inversion_is_named_with_all_three() {
     // What is more urgent than the driver may keep anybody: no inversion.
     let urgent = INVERSION.replace("prio=39", "prio=9");
     assert!(!waits(&urgent).is_inversion);
+    // Nor does it matter who had the CPU for a moment of what the holder takes.
+    let brief = INVERSION.replace("450 0 sched_switch", "180 0 sched_switch");
+    assert_eq!((waits(&brief).kept.unwrap().time_ns, waits(&brief).is_inversion), (30, false));
     // A pipe is held by nobody.
     assert!(!waits(&INVERSION.replace("prev_wait=futex", "prev_wait=read")).is_inversion);
     // And who continues a stopped thread has held nothing.
