@@ -26,6 +26,11 @@ pub fn request_snapshot(user: Option<u32>, timeout: Duration) -> Result<SavedTra
     let uid = user.unwrap_or_else(|| nix::unistd::geteuid().as_raw());
     let answer = match ask_for_snapshot(Path::new(SHARED_MEMORY), uid, timeout) {
         Ok(Some(answer)) => answer,
+        Ok(None) if !nix::unistd::geteuid().is_root() && uid != nix::unistd::geteuid().as_raw() => {
+            return Err(Failure::Missing(format!(
+                "only root and user {uid} can see whether user {uid} runs a flight recorder"
+            )));
+        }
         Ok(None) => {
             return Err(Failure::Usage(format!(
                 "user {uid} runs no flight recorder; start one with rtscope record -u PATTERNS --flight-recorder -o DIR"

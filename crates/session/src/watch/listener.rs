@@ -532,7 +532,12 @@ impl Listener {
             self.observer.counted(counted.read(monotonic_now(), &self.recorder, beside));
         }
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
-        if self.waits_for_target && reports.iter().all(|report| report.counters.seen == 0) {
+        // It may have been shorter than the time between two looks for it.
+        let is_unseen = |report: &Report| {
+            let counters = &report.counters;
+            counters.seen + counters.filtered + counters.unlinked == 0
+        };
+        if self.waits_for_target && reports.iter().all(is_unseen) {
             let target = self.plan.target_text();
             self.observer
                 .note(&format!("{target} never appeared; names are those of /proc/PID/comm (ps -eLo comm)"));
