@@ -152,9 +152,11 @@ impl Style {
                 break;
             }
             let first = if used == 0 { found.unwrap_or(leading) } else { 0 };
-            let end = (first + 1..=room).rev().find(|at| rest[*at] == ' ');
+            let end = (first + 1..=room).rev().find(|at| is_between_words(rest, *at));
             // A word that is too long stays whole.
-            let end = end.or_else(|| (room..rest.len()).find(|at| rest[*at] == ' ')).unwrap_or(rest.len());
+            let end = end
+                .or_else(|| (room..rest.len()).find(|at| is_between_words(rest, *at)))
+                .unwrap_or(rest.len());
             result.extend(&rest[..end]);
             result.truncate(result.trim_end().len());
             rest = &rest[end..];
@@ -174,7 +176,7 @@ impl Style {
         let mut result = " ".repeat(first);
         let mut column = first;
         let mut empty = true;
-        for word in text.split(' ') {
+        for word in words(text) {
             let length = word.chars().count();
             if !empty && column + 1 + length > width {
                 result.push('\n');
@@ -191,6 +193,27 @@ impl Style {
         result.push('\n');
         result
     }
+}
+
+/// What may not be broken.
+fn words(text: &str) -> Vec<&str> {
+    let characters: Vec<char> = text.chars().collect();
+    let (mut words, mut from) = (Vec::new(), 0);
+    for (place, (at, _)) in text.char_indices().enumerate() {
+        if is_between_words(&characters, place) {
+            words.push(&text[from..at]);
+            from = at + 1;
+        }
+    }
+    words.push(&text[from..]);
+    words
+}
+
+/// Whether a line may end here: at a space that does not stand within a number (`12 345`).
+fn is_between_words(text: &[char], at: usize) -> bool {
+    let is_digit = |place: Option<usize>| place.and_then(|at| text.get(at)).is_some_and(char::is_ascii_digit);
+    let groups = (1..=3).all(|place| is_digit(Some(at + place))) && !is_digit(Some(at + 4));
+    text.get(at) == Some(&' ') && !(groups && is_digit(at.checked_sub(1)))
 }
 
 /// A text without the characters that pictures, units and lists are drawn with, for locales that have only ASCII's. Others, in names for
@@ -250,6 +273,17 @@ mod tests {
         let long = "word ".repeat(30);
         assert_eq!(style.line(&long).chars().count(), 60);
         assert_eq!(Style::default().line(&long), long.trim_end());
+    }
+
+    #[test]
+    fn no_line_ends_within_a_number() {
+        let style = Style { width: 40, ..Style::default() };
+        let text = "left out by the filter for origins: 1 336 of all";
+        assert_eq!(style.wrap(text, 0, 2), "left out by the filter for origins:\n  1 336 of all\n");
+        let line = "  left out by the filter for origins: 12 336 567, 4";
+        assert!(style.wrap_below(line, 40).contains("12 336 567,"), "{}", style.wrap_below(line, 40));
+        // Four digits are another number.
+        assert_eq!(words("cpu 1 2000 3 45"), ["cpu", "1", "2000", "3", "45"]);
     }
 
     #[test]
