@@ -4,7 +4,9 @@
 
 use crate::output::note;
 use rtscope_session::Observer;
+use rtscope_session::command::CommandEnd;
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Standard error. Dropped, it leaves the line free for other output.
@@ -13,12 +15,22 @@ pub struct Terminal {
     is_terminal: bool,
     /// Whether there is a line that can be written over.
     has_line: AtomicBool,
+    command: OnceLock<CommandEnd>,
 }
 
 impl Terminal {
     /// As it is now.
     pub fn new() -> Terminal {
-        Terminal { is_terminal: stderr().is_terminal(), has_line: AtomicBool::new(false) }
+        Terminal {
+            is_terminal: stderr().is_terminal(),
+            has_line: AtomicBool::new(false),
+            command: OnceLock::new(),
+        }
+    }
+
+    /// How COMMAND ended, if it ended by itself.
+    pub fn command(&self) -> Option<CommandEnd> {
+        self.command.get().copied()
     }
 
     /// Makes the line free for other output.
@@ -35,6 +47,11 @@ impl Observer for Terminal {
     fn note(&self, text: &str) {
         self.clear();
         note(&format!("rtscope: {}", rtscope_view::clean(text)));
+    }
+
+    fn command_ended(&self, end: CommandEnd) {
+        // Only the first one counts.
+        let _ = self.command.set(end);
     }
 
     fn step(&self, text: &str) {

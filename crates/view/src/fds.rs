@@ -1,31 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope fds`: descriptors as a table and as JSON.
 
+use crate::json::report_json;
 use crate::label::clean;
 use crate::style::Style;
 use crate::units::{counted, duration_text, reach_text};
 use rtscope_analyze::descriptors::{ClosedBy, ClosedRow, DescriptorRow, Opener, Reached};
 use rtscope_event::{Discovery, MonotonicNs};
+use rtscope_session::command::CommandEnd;
 use rtscope_session::fds::FdsReport;
-use serde::Serialize;
 use std::fmt::Write;
 
 /// Name and version of a report.
 pub const FDS_SCHEMA: &str = "rtscope.fds/1";
 
-#[derive(Serialize)]
-struct Object<'r> {
-    schema: &'static str,
-    #[serde(flatten)]
-    report: &'r FdsReport,
-}
-
-/// One line of JSON.
+/// One line of JSON. `command`: how COMMAND ended, if there was one and it ended by itself.
 ///
 /// # Errors
 /// When serde_json refuses, which none of these types gives it reason to.
-pub fn fds_json(report: &FdsReport) -> serde_json::Result<String> {
-    serde_json::to_string(&Object { schema: FDS_SCHEMA, report })
+pub fn fds_json(report: &FdsReport, command: Option<CommandEnd>) -> serde_json::Result<String> {
+    report_json(FDS_SCHEMA, report, command)
 }
 
 const FILE: usize = 40;

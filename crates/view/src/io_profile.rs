@@ -2,15 +2,16 @@
 //! `rtscope io-profile`: the table of classes and powers of two, and what has changed, as text and JSON.
 
 use crate::hist::losses_text;
+use crate::json::report_json;
 use crate::label::clean;
 use crate::style::Style;
 use crate::units::{count_text, counted, duration_text, reach_text};
 use rtscope_analyze::change::{Direction, QuantileMove};
+use rtscope_session::command::CommandEnd;
 use rtscope_session::hist::ReportKind;
 use rtscope_session::io_profile::{
     ClassChange, ClassCounts, Group, ProfileClass, ProfileReport, QueueEstimate,
 };
-use serde::Serialize;
 use std::fmt::Write;
 
 /// Name and version of a table.
@@ -18,19 +19,12 @@ pub const IO_PROFILE_SCHEMA: &str = "rtscope.io.profile/1";
 /// Name and version of a change.
 pub const IO_CHANGE_SCHEMA: &str = "rtscope.io.change/1";
 
-#[derive(Serialize)]
-struct Object<'r, T> {
-    schema: &'static str,
-    #[serde(flatten)]
-    report: &'r T,
-}
-
-/// One line of JSON.
+/// One line of JSON. `command`: how COMMAND ended, if there was one and it ended by itself.
 ///
 /// # Errors
 /// When serde_json refuses, which none of these types gives it reason to.
-pub fn io_profile_json(report: &ProfileReport) -> serde_json::Result<String> {
-    serde_json::to_string(&Object { schema: IO_PROFILE_SCHEMA, report })
+pub fn io_profile_json(report: &ProfileReport, command: Option<CommandEnd>) -> serde_json::Result<String> {
+    report_json(IO_PROFILE_SCHEMA, report, command)
 }
 
 /// One line of JSON.
@@ -38,7 +32,7 @@ pub fn io_profile_json(report: &ProfileReport) -> serde_json::Result<String> {
 /// # Errors
 /// As [`io_profile_json`].
 pub fn io_change_json(change: &ClassChange) -> serde_json::Result<String> {
-    serde_json::to_string(&Object { schema: IO_CHANGE_SCHEMA, report: change })
+    report_json(IO_CHANGE_SCHEMA, change, None)
 }
 
 /// Columns of a count, and of the range before them.

@@ -86,6 +86,23 @@ pub fn actions_json(report: &ActionReport) -> serde_json::Result<String> {
     line("actions", None, None, report)
 }
 
+/// A report as an object of one line. `command`: how COMMAND ended, if there was one and it ended by itself.
+pub(crate) fn report_json<T: Serialize>(
+    schema: &'static str,
+    report: &T,
+    command: Option<CommandEnd>,
+) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Object<'r, T> {
+        schema: &'static str,
+        #[serde(flatten)]
+        report: &'r T,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<serde_json::Value>,
+    }
+    serde_json::to_string(&Object { schema, report, command: command.map(command_json) })
+}
+
 /// How COMMAND ended.
 #[must_use]
 pub fn command_json(end: CommandEnd) -> serde_json::Value {

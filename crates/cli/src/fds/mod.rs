@@ -16,16 +16,18 @@ pub fn run(options: FdsOptions) -> Result<(), Failure> {
     let json = options.json.begin()?;
     let settings = options.settings()?;
     let style = terminal::style(false);
+    let terminal = Terminal::new();
     let mut failure = None;
     let mut show = |report: &FdsReport| {
-        let text = if json { object(fds_json(report)) } else { Ok(fds_text(report, style)) };
+        let text =
+            if json { object(fds_json(report, terminal.command())) } else { Ok(fds_text(report, style)) };
         match text {
             Ok(text) => result(&text),
             Err(error) => failure = Some(error),
         }
     };
     let stop = stop::on_signals_later(None)?;
-    let (report, command) = fds::run(&settings, &stop, &Terminal::new(), &mut show)?;
+    let (report, command) = fds::run(&settings, &stop, &terminal, &mut show)?;
     show(&report);
     failure.map_or(command, Err)
 }

@@ -32,11 +32,13 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
         interval_ns: options.interval.map(|interval| interval.0),
         cells: options.cells,
     };
+    let style = terminal::style(false);
+    let terminal = Terminal::new();
     let mut failure = None;
     let mut show = |report: &HistReport| {
         let text = match json {
-            true => object(hist_json(report)),
-            false => Ok(hist_text(report, rows, terminal::style(false))),
+            true => object(hist_json(report, terminal.command())),
+            false => Ok(hist_text(report, rows, style)),
         };
         match text {
             Ok(text) => result(&text),
@@ -44,7 +46,7 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
         }
     };
     let stop = stop::on_signals_later(None)?;
-    let (report, command) = hist::run(&settings, &stop, &Terminal::new(), &mut show)?;
+    let (report, command) = hist::run(&settings, &stop, &terminal, &mut show)?;
     show(&report);
     if let (Some(path), Some(map)) = (svg, &report.over_time) {
         file(&path, &heat_svg(&format!("{} of {}", report.what(), report.target), map))?;

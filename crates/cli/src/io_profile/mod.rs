@@ -33,10 +33,11 @@ pub fn run(options: ProfileOptions) -> Result<(), Failure> {
         cells: options.cells,
     };
     let style = terminal::style(false);
+    let terminal = Terminal::new();
     let mut failure = None;
     let mut show = |line: &ProfileLine| {
         let text = match (line, json) {
-            (ProfileLine::Reading(report), true) => object(io_profile_json(report)),
+            (ProfileLine::Reading(report), true) => object(io_profile_json(report, terminal.command())),
             (ProfileLine::Change(change), true) => object(io_change_json(change)),
             (ProfileLine::Reading(report), false) => Ok(io_profile_text(report, most, style)),
             (ProfileLine::Change(change), false) => Ok(io_change_text(change, style)),
@@ -47,7 +48,7 @@ pub fn run(options: ProfileOptions) -> Result<(), Failure> {
         }
     };
     let stop = stop::on_signals_later(Some(asked))?;
-    let (report, command) = io_profile::run(&settings, &stop, &Terminal::new(), &mut show)?;
+    let (report, command) = io_profile::run(&settings, &stop, &terminal, &mut show)?;
     show(&ProfileLine::Reading(Box::new(report)));
     failure.map_or(command, Err)
 }

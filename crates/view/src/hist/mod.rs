@@ -5,6 +5,7 @@ mod heat;
 
 pub use heat::heat_svg;
 
+use crate::json::report_json;
 use crate::label::clean;
 use crate::stat::columns::Columns;
 use crate::stat::figures::percentile_text;
@@ -13,26 +14,19 @@ use crate::style::Style;
 use crate::units::{count_text, counted, duration_text, reach_text};
 use heat::heat_text;
 use rtscope_analyze::histogram::{Row, Statistics};
+use rtscope_session::command::CommandEnd;
 use rtscope_session::counting::CountLosses;
 use rtscope_session::hist::{HistReport, KeyReport, ReportKind};
-use serde::Serialize;
 
 /// Name and version of the object.
 pub const HIST_SCHEMA: &str = "rtscope.hist/1";
 
-#[derive(Serialize)]
-struct Object<'r> {
-    schema: &'static str,
-    #[serde(flatten)]
-    report: &'r HistReport,
-}
-
-/// One line of JSON.
+/// One line of JSON. `command`: how COMMAND ended, if there was one and it ended by itself.
 ///
 /// # Errors
 /// When serde_json refuses, which none of these types gives it reason to.
-pub fn hist_json(report: &HistReport) -> serde_json::Result<String> {
-    serde_json::to_string(&Object { schema: HIST_SCHEMA, report })
+pub fn hist_json(report: &HistReport, command: Option<CommandEnd>) -> serde_json::Result<String> {
+    report_json(HIST_SCHEMA, report, command)
 }
 
 const HEAD: [&str; 10] =

@@ -147,6 +147,25 @@ fn root_how_a_command_ended_is_passed_on_and_in_the_summary() {
 
 // NEEDS: host
 #[test]
+fn root_how_a_command_ended_is_passed_on_and_in_what_was_counted() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    for words in [&["hist", "wakeup"][..], &["io-profile"], &["fds"]] {
+        for (script, status, signal) in [("exit 3", 3, None), ("kill -USR1 $$", 138, Some("SIGUSR1"))] {
+            let mut command = crate::command::rtscope();
+            let output = command.args(words).args(["--json", "--", "sh", "-c", script]).output();
+            let output = output.expect("it starts");
+            assert_eq!(output.status.code(), Some(status), "{words:?}: {output:?}");
+            let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+            let last = lines.lines().last().expect("a report");
+            let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
+            crate::json::assert_documented(&last);
+            assert_eq!(last["command"], serde_json::json!({ "status": status, "signal": signal }));
+        }
+    }
+}
+
+// NEEDS: host
+#[test]
 fn root_a_command_finds_the_signals_that_a_shell_would_give_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let ask = ["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"];
