@@ -99,10 +99,10 @@
 
 /*
  * An enumeration's labels, at file scope: RTSCOPE_ENUM(mode, { 0, "idle" }, { MODE_RUN, "run" });  In C++ a value may be of an enumeration with
- * a scope: { Mode::run, "run" }.
+ * a scope: { Mode::run, "run" }. Values have 32 bits: C++ refuses others, and events of C with such an enumeration are not recorded, and told.
  */
 #define RTSCOPE_ENUM(name, ...)                                                                                   \
-	static const rtscope__label_type rtscope__labels_##name[] = { __VA_ARGS__ };                              \
+	static RTSCOPE__LABELS rtscope__label_type rtscope__labels_##name[] = { __VA_ARGS__ };                    \
 	static const struct rtscope__enumeration rtscope__enumeration_##name = {                                  \
 		#name, rtscope__labels_##name, sizeof(rtscope__labels_##name) / sizeof(rtscope__labels_##name[0]) \
 	};                                                                                                        \
@@ -110,13 +110,24 @@
 		__attribute__((used, section(RTSCOPE__ENUMS_SECTION))) = &rtscope__enumeration_##name
 
 #if defined(__cplusplus)
+#define RTSCOPE__LABELS constexpr
+/* Compilers show its name where it is called in a constant. */
+static inline int64_t rtscope__the_value_of_a_label_has_at_most_32_bits(void)
+{
+	return 0;
+}
 struct rtscope__label_type : rtscope__label {
 	template <class Value>
-	constexpr rtscope__label_type(Value number, const char *text) : rtscope__label{ (int64_t)number, text }
+	constexpr rtscope__label_type(Value number, const char *text)
+	    : rtscope__label{ (int64_t)number >= INT32_MIN && (int64_t)number <= (int64_t)UINT32_MAX ?
+				      (int64_t)number :
+				      rtscope__the_value_of_a_label_has_at_most_32_bits(),
+			      text }
 	{
 	}
 };
 #else
+#define RTSCOPE__LABELS const
 typedef struct rtscope__label rtscope__label_type;
 #endif
 

@@ -24,6 +24,13 @@ extern "C" {
 
 /* ---- text ------------------------------------------------------------------------------------------------------------ */
 
+/* As a field has it, of 32 bits with a sign: labels of an enumeration without one are the same bits. */
+static inline int64_t rtscope__label_value(const struct rtscope__label *label)
+{
+	return label->value > INT32_MAX && label->value <= (int64_t)UINT32_MAX ? (int32_t)(uint32_t)label->value :
+										 label->value;
+}
+
 static inline uint64_t rtscope__text_bytes(const struct rtscope__object *object, char *out)
 {
 	uint64_t bytes = 0;
@@ -51,7 +58,7 @@ static inline uint64_t rtscope__text_bytes(const struct rtscope__object *object,
 				bytes += length;
 			}
 			if (label < (*place)->count) {
-				int64_t value = (*place)->labels[label].value;
+				int64_t value = rtscope__label_value(&(*place)->labels[label]);
 				char *at = rtscope__put(number, value < 0 ? "-" : "");
 
 				rtscope__put_number(at, value < 0 ? 0 - (uint64_t)value : (uint64_t)value, 10);

@@ -12,6 +12,8 @@
 
 enum class Side : char { buy = 'B', sell = 'S' };
 RTSCOPE_ENUM(Side, { Side::buy, "buy" }, { Side::sell, "sell" });
+enum class Flag : uint32_t { none = 0, last = 0x80000000U, all = 0xffffffffU };
+RTSCOPE_ENUM(Flag, { Flag::none, "none" }, { Flag::last, "last" }, { Flag::all, "all" });
 
 constexpr int LENGTH = 3;
 
@@ -54,7 +56,8 @@ int main()
 		      rtscope_str(umlauts, umlauts), rtscope_str(of_c, longer.c_str()));
 	RTSCOPE_EVENT(test, ranges, rtscope_span_f32(weights, weights), rtscope_array_f64(limits, limits, 2),
 		      rtscope_seq_f32(first, weights, 1), rtscope_array_s32(values, values, LENGTH),
-		      rtscope_span_x8(bytes, std::string_view("az")), rtscope_enum(side, Side, Side::sell));
+		      rtscope_span_x8(bytes, std::string_view("az")), rtscope_enum(side, Side, Side::sell),
+		      rtscope_enum(flag, Flag, Flag::last), rtscope_enum(flags, Flag, Flag::all));
 	RTSCOPE_PRINTF(test, says, "%s %c %s %lu %d %u %p %5.2f|", symbol, Side::buy, part, sizeof(int), order.quantity,
 		       order.lots + 0U, static_cast<void *>(nullptr), limits[1]);
 	RTSCOPE_PRINTF_LEVEL(RTSCOPE_WARNING, test, says_less, "100 %%");

@@ -68,6 +68,8 @@ fn what_cpp_programs_have_in_their_hands_is_recorded_as_it_is() {
             "_weights_length": 2, "weights": [1.0, 2.5], "limits": [-1.0, 0.1], "_first_length": 1, "first": [1.0],
             "values": [1, 2, 3], "_bytes_length": 2, "bytes": [97, 122],
             "side": {"value": 83, "labels": ["sell"]},
+            // The bits of a field with a sign.
+            "flag": {"value": i32::MIN, "labels": ["last"]}, "flags": {"value": -1, "labels": ["all"]},
         });
         assert_eq!(of("ranges").1, ranges, "{compiler} {flags:?}");
         let said: Vec<&str> = events.iter().filter_map(|(.., text)| text.as_str()).collect();
@@ -150,6 +152,32 @@ fn what_cannot_be_an_event_is_a_sentence_of_the_compilers() {
                 !output.status.success() && errors.contains(sentence) && !errors.contains("pasting"),
                 "{compiler} {statement}: {errors}"
             );
+        }
+    }
+}
+
+#[test]
+fn a_label_of_more_than_32_bits_is_refused_by_compilers_of_cpp() {
+    let fixture = Fixture::new();
+    let path = fixture.path("labels.cpp");
+    for (value, is_refused) in
+        [("1LL << 33", true), ("-2147483649LL", true), ("1ULL << 63", true), ("0xffffffffU", false)]
+    {
+        let text = format!(
+            "#include <rtscope/rtscope.h>\nRTSCOPE_ENUM(mode, {{ {value}, \"m\" }});\n\
+             int main(int argc, char **)\n{{\n\tRTSCOPE_EVENT(t, e, rtscope_enum(m, mode, argc));\n}}\n"
+        );
+        fs::write(&path, text).expect("it can be written");
+        for compiler in ["g++", "clang++-19"] {
+            let mut command = Command::new(compiler);
+            command.args(["-std=c++17", "-I"]).arg(root().join("include")).arg(&path);
+            let Ok(output) = command.arg("-o").arg(fixture.path("labels")).output() else {
+                skip!("no {compiler}")
+            };
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let sentence = "the_value_of_a_label_has_at_most_32_bits";
+            assert_eq!(output.status.success(), !is_refused, "{compiler} {value}: {errors}");
+            assert_eq!(errors.contains(sentence), is_refused, "{compiler} {value}: {errors}");
         }
     }
 }
