@@ -2,6 +2,7 @@
 //! Recorders of programs that fail: programs run on, switched off where that is possible, and what they recorded is not lost.
 
 use super::fixture::{Fixture, Recorded, begun, flight_recorder, interrupt, send};
+use super::hostile::as_user;
 use crate::command::{SmallDisk, rtscope};
 use nix::sys::signal::Signal;
 use rtscope_testkit::process::KilledWithTest;
@@ -159,6 +160,22 @@ fn a_flight_recorder_goes_on_after_a_snapshot_that_could_not_be_written() {
     assert_eq!(super::fixture::lines(Path::new(asked.trim())).len(), 1000);
     send(&recorder, Signal::SIGINT);
     assert!(recorder.wait().expect("it ends").success());
+}
+
+// NEEDS: host
+#[test]
+fn root_who_cannot_see_whether_a_user_runs_a_flight_recorder_is_told_so() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let program = rtscope_testkit::process::program("rtscope").expect("it is built");
+    let asked = as_user(4711).arg(program).args(["snapshot", "--user", "0"]).output().expect("it is there");
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(asked.status.code() == Some(3) && said.contains("only root and user 0 can see"), "{said}");
+    // Who may look is told what there is.
+    let asked = rtscope().args(["snapshot", "--user", "4711"]).output().expect("it is there");
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(asked.status.code() == Some(2) && said.contains("user 4711 runs no flight recorder"), "{said}");
 }
 
 /// Two traces get their name together: where the disk is too small for one, neither is there, nor their directory.
