@@ -208,11 +208,14 @@ static inline int rtscope__may_record(struct rtscope__shared *shared, int asked,
 	return 0;
 }
 
-/* This thread cannot have a page in this session, as far as is known. It is only said of this thread: others may have what it lacks. */
+/*
+ * This thread cannot have a page in this session, as far as is known. It is only said of this thread: others may have what it lacks. But where a library leads there is
+ * no variable of the thread, and whose entry it is in the table would be asked of the kernel at each event.
+ */
 static inline struct rtscope__thread *rtscope__is_without(struct rtscope__shared *shared)
 {
 	RTSCOPE__STORE(shared->pageless, RTSCOPE__LOAD(shared->provider->session));
-	return &rtscope__pageless;
+	return shared->offset ? &rtscope__pageless : &rtscope__none;
 }
 
 /* A ring for this thread could not be made, because of `error`. */

@@ -174,8 +174,10 @@ static inline struct rtscope__thread *rtscope__new_ring(struct rtscope__shared *
 	if (!answer->error) {
 		struct rtscope__place *place = &shared->room->places[thread->place];
 
-		if (!shared->offset)
+		if (!shared->offset) {
 			RTSCOPE__STORE(place->entry, (uint32_t)(rtscope__entry_of(shared, 0) - shared->room->entries));
+			RTSCOPE__STORE(shared->pageless, (uint64_t)0);
+		}
 		RTSCOPE__STORE(place->keyless, (uint32_t)!rtscope__will_be_told(shared, thread, asked));
 		return thread;
 	}
@@ -284,9 +286,9 @@ static inline int rtscope__is_put_off(struct rtscope__shared *shared, const stru
 	/* Others may have given channels back since. */
 	if (to_channel && thread->no_channel && thread->no_channel == session && ++shared->quiet_events % 1024 != 0)
 		return 1;
-	/* It could not even have a page. */
-	if (thread == &rtscope__pageless && RTSCOPE__LOAD(shared->pageless) == session &&
-	    ++shared->quiet_events % 1024 != 0)
+	/* It could not even have a page; or, where a library leads, the thread that has tried last could not. */
+	if ((thread == &rtscope__pageless || (!shared->offset && thread == &rtscope__none)) && session &&
+	    RTSCOPE__LOAD(shared->pageless) == session && ++shared->quiet_events % 1024 != 0)
 		return 1;
 	return !shared->lazy || RTSCOPE__LOAD(provider->flags) & RTU_NO_LAZY || rtscope__confined(shared);
 }
@@ -355,7 +357,9 @@ RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 		thread = rtscope__stay_out(shared, thread, answer);
 		if (thread == &rtscope__pageless) {
 			signals = rtscope__begin_work(shared);
-			rtscope__set(shared, thread);
+			/* As below. */
+			if (!rtscope__is_page(rtscope__find()))
+				rtscope__set(shared, thread);
 			rtscope__end_work(shared, signals);
 		}
 		return thread;
@@ -365,6 +369,8 @@ RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
 		return thread;
 	}
 	signals = rtscope__begin_work(shared);
+	/* Until now a handler could come in between, and have made the thread's page, ring or channel. */
+	thread = rtscope__find();
 	if (!rtscope__set(shared, &rtscope__in_setup)) {
 		answer->error = RTSCOPE__EMFILE;
 		thread = &rtscope__none;

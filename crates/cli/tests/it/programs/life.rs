@@ -504,6 +504,17 @@ fn root_a_child_of_a_vfork_that_calls_exit_takes_nothing_from_its_parent() {
     assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
 }
 
+/// Between the moment in which its first event finds no buffer and the one from which on signals are blocked.
+#[test]
+fn a_thread_has_one_buffer_whatever_its_handlers_emit_around_its_first_event() {
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("first.c", &[], "first") else { return };
+    let recorded = fixture.record(&["--user-buffer", "64K"], &[program.to_str().expect("text"), "1000"]);
+    // That of its first thread, whose buffer is made when it is recorded from its start.
+    assert_eq!(recorded.printed("mapped"), 1, "{}", recorded.account);
+    assert_eq!(recorded.events() + recorded.lost(), recorded.printed("emitted"), "{}", recorded.account);
+}
+
 #[test]
 fn children_keep_their_memory_whatever_handlers_emit_at_the_end_of_threads() {
     let fixture = Fixture::new();
