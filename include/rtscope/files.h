@@ -274,7 +274,9 @@ static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__enter_directory(const s
 	if (!rtscope__user() || !(rtscope__overrides() || rtscope__has_groups()))
 		return here;
 	error = rtscope__ask_straight(shared);
-	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM || error == -RTSCOPE__EINVAL)
+	/* ELOOP: /dev/shm itself is a link, of root's. */
+	if (error == -RTSCOPE__ENOSYS || error == -RTSCOPE__EPERM || error == -RTSCOPE__EINVAL ||
+	    error == -RTSCOPE__ELOOP)
 		return rtscope__open_directory(shared, RTSCOPE__O_PATH);
 	here.number = RTSCOPE__STRAIGHT;
 	if (error != -RTSCOPE__EISDIR)

@@ -60,7 +60,7 @@ RTSCOPE__HIDDEN uint64_t rtscope__home = 0;
 /* Opens it, in a way that the kernel tells of again. -EBADF: another file of the program's, which may close what it does not know, has the number meanwhile. */
 static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__open_home(void)
 {
-	const int how = RTSCOPE__O_PATH | RTSCOPE__O_DIRECTORY | RTSCOPE__O_NOFOLLOW;
+	const int how = RTSCOPE__O_PATH | RTSCOPE__O_DIRECTORY;
 	struct rtscope__file file = { 0, 0 };
 	long flags;
 

@@ -176,6 +176,30 @@ fn root_no_file_of_ours_gets_into_a_programs_own_directory() {
     assert_eq!(recorded.events() + recorded.lost(), 2 * runs, "{}", recorded.account);
 }
 
+/// As in images in which it is `/run/shm`. It is root's link, and not one that a user has put in the place of his directory.
+// NEEDS: host
+#[test]
+fn root_where_dev_shm_is_a_link_programs_with_groups_are_recorded() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let (shm, recorder) = (fixture.path("shm"), format!("{:?}", fixture.recorder(&[])));
+    let script = format!(
+        "mkdir {shm} && mount -t tmpfs -o mode=1777 none {shm} && mount -t tmpfs -o mode=755 none /dev && \
+         mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9 && ln -s {shm} /dev/shm && \
+         {recorder} -- setpriv --reuid {OTHER} --regid {OTHER} --groups 4712 {} count 1000 2",
+        emitter.display(),
+        shm = shm.display(),
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
+    assert!(output.status.success(), "{output:?}");
+    let recorded = Recorded::of(output);
+    assert_eq!((recorded.of_event("test:count"), recorded.lost()), (2000, 0), "{}", recorded.account);
+}
+
 /// Root's programs ask where /dev/shm is, by a descriptor that is a place only.
 // NEEDS: host
 #[test]
