@@ -159,7 +159,8 @@ fn root_what_hangs_in_command_when_the_time_is_over_is_late() {
     for end in ["--fail-if-late", "--fail-if=max>900ms"] {
         let mut watch = Command::new(program("rtscope").expect("it is built"));
         watch.args(["watch", "syscall", "--json", "--calls", "clock_nanosleep", "--threshold", "100ms"]);
-        watch.args(["--and", "offcpu:100ms", "--duration", "1s", end, "--", "sleep", "60"]);
+        // COMMAND begins after the watch: by 150 ms in an emulated machine.
+        watch.args(["--and", "offcpu:100ms", "--duration", "2s", end, "--", "sleep", "60"]);
         let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends by itself");
         assert_eq!(said.code(), Some(4), "{:?}", said.notes);
         let late = said.late().expect("of its own types");
