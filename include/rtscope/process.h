@@ -15,6 +15,7 @@
 
 #include "fork.h"
 #include "loader.h"
+#include "new_file.h"
 #include "sessions.h"
 #include "sweep.h"
 

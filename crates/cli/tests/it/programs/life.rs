@@ -141,9 +141,9 @@ fn headers_slow_by(ms: u32, to: &Path, places: &[(&str, &str)]) {
 /// Before its number is noted; while its file is open; while it is mapped and in no list; and while it is left.
 const IS_OPENED: (&str, &str) =
     ("files.h", "\tif (file.number < 0)\n\t\trtscope__end_opening(shared, opened);\n");
-const IS_OPEN: (&str, &str) = ("files.h", "\t/* Somebody who looks for remains may have it");
+const IS_OPEN: (&str, &str) = ("new_file.h", "\t/* Somebody who looks for remains may have it");
 const IS_MAPPED: (&str, &str) =
-    ("files.h", "\tif (place || rtscope__is_error(memory))\n\t\trtscope__note_mapping(made, NULL, 1);");
+    ("new_file.h", "\tif (place || rtscope__is_error(memory))\n\t\trtscope__note_mapping(made, NULL, 1);");
 const IS_LEFT: (&str, &str) = ("pages.h", "\tif (!rtscope__confined(shared))\n\t\trtscope__map_over(ring");
 
 #[test]

@@ -41,9 +41,9 @@ fn assert_nothing_is_wrong(output: &Output) {
 /// these is made as long as it takes the program to do that; at full speed it may also come between such a look and the close, which nothing can join.
 const PLACES: [(&str, &str); 6] = [
     ("system.h", "\tif (file.number < 0 || rtscope__is_ours(file))\n"),
-    ("files.h", "\t/* Somebody who looks for remains may have it"),
-    ("files.h", "\tif (!error)\n\t\terror = rtscope__allocate("),
-    ("files.h", "\tif (!rtscope__is_error(rtscope__map_file("),
+    ("new_file.h", "\t/* Somebody who looks for remains may have it"),
+    ("new_file.h", "\tif (!error)\n\t\terror = rtscope__allocate("),
+    ("new_file.h", "\tif (!rtscope__is_error(rtscope__map_file("),
     ("files.h", "\tif (rtscope__is_ours(file))\n\t\treturn memory;\n"),
     ("sessions.h", "\t/* The directory of the other one is its user's. */"),
 ];
