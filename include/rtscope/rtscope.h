@@ -50,7 +50,7 @@ struct rtscope_options {
 #include <time.h>
 #if defined(__clang__)
 #pragma clang attribute push(RTSCOPE__BARE, apply_to = function)
-#pragma clang attribute push(__attribute__((RTSCOPE__NO_COVERAGE)), apply_to = function)
+#pragma clang attribute push(__attribute__((RTSCOPE__NO_CHECKS)), apply_to = function)
 #if defined(RTSCOPE__PLAIN)
 #pragma clang attribute push(__attribute__((RTSCOPE__PLAIN)), apply_to = function)
 #endif

@@ -37,21 +37,21 @@
 
 /* No calls of functions of the program. Nor checks of what C allows, as of sums of unsigned numbers, by which some programs are told to end. */
 #if defined(__clang__)
-#define RTSCOPE__NO_COVERAGE \
+#define RTSCOPE__NO_CHECKS \
 	no_sanitize("coverage", "unsigned-integer-overflow", "unsigned-shift-base", "implicit-conversion")
 #elif __GNUC__ >= 12
-#define RTSCOPE__NO_COVERAGE no_sanitize_coverage
+#define RTSCOPE__NO_CHECKS no_sanitize_coverage
 #else
-#define RTSCOPE__NO_COVERAGE unused
+#define RTSCOPE__NO_CHECKS unused
 #endif
 
 /* What each function of these headers is. Clang has a pragma for it (rtscope.h), where it takes one attribute at a time. */
 #if defined(__clang__)
 #define RTSCOPE__BARE __attribute__((no_instrument_function))
 #elif defined(RTSCOPE__PLAIN)
-#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_COVERAGE, RTSCOPE__PLAIN))
+#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_CHECKS, RTSCOPE__PLAIN))
 #else
-#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_COVERAGE))
+#define RTSCOPE__BARE __attribute__((no_instrument_function, RTSCOPE__NO_CHECKS))
 #endif
 /* One that calls what no compiler has checked: the kernel's. */
 #if defined(__clang__)
