@@ -22,6 +22,7 @@ pub mod limited;
 mod lto;
 mod own;
 mod ptwrite;
+mod room;
 mod rust;
 mod sanitizers;
 mod surroundings;

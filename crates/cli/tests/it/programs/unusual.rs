@@ -2,6 +2,7 @@
 //! Programs that do unusual things (crates/testkit/c/unusual.c) run on, and recorded + lost = emitted.
 
 use super::fixture::{Fixture, lines};
+use super::room::{in_own_room, recorded_late};
 use crate::command::{field, root, rtscope};
 use rtscope_testkit::skip;
 use serde_json::Value;
@@ -400,16 +401,6 @@ fn what_program_and_recorder_left_when_both_were_killed_is_recorded() {
     assert_eq!(after, (from..100_000).collect::<Vec<_>>());
 }
 
-/// Runs a script in a mount namespace of its own with a small /dev/shm.
-pub fn in_own_room(fixture: &Fixture, size: &str, script: &str) -> super::fixture::Recorded {
-    let script = format!("mount -t tmpfs -o size={size} none /dev/shm && {script}");
-    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output().expect("it is there");
-    assert!(output.status.success(), "{output:?}");
-    let recorded = super::fixture::Recorded::of(output);
-    fs::remove_dir_all(fixture.trace()).expect("it was made");
-    recorded
-}
-
 // NEEDS: host
 #[test]
 fn root_a_full_tmpfs_leaves_programs_untraced_and_that_is_counted() {
@@ -443,16 +434,11 @@ fn root_a_program_that_found_no_room_at_its_start_is_recorded_once_there_is() {
     }
     let fixture = Fixture::new();
     let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
-    let (unusual, recorder) = (unusual.display(), format!("{:?}", fixture.recorder(&[])));
-    let (line, said) = (fixture.path("line"), fixture.path("said"));
-    let (line, said) = (line.display(), said.display());
+    let unusual = unusual.display();
+    let late = recorded_late(&fixture, &format!("{unusual} late 1000"), "rm /dev/shm/fill");
     // The first one leaves its user's directory, with the look page.
-    let script = format!(
-        "{unusual} closed 1 >/dev/null; dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null; mkfifo {line}; \
-         {unusual} late 1000 <{line} >{said} & exec 3>{line}; while ! grep -q ready {said}; do sleep 0.01; done; \
-         rm /dev/shm/fill; \
-         {recorder} -- sh -c 'echo >{line}; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}'"
-    );
+    let script =
+        format!("{unusual} closed 1 >/dev/null; dd if=/dev/zero of=/dev/shm/fill bs=4k 2>/dev/null; {late}");
     let recorded = in_own_room(&fixture, "16m", &script);
     assert_eq!((recorded.events(), recorded.lost()), (2000, 0), "{}", recorded.account);
 }
@@ -465,14 +451,10 @@ fn root_a_program_whose_place_another_user_had_is_recorded_once_root_has_taken_i
     }
     let fixture = Fixture::new();
     let Some(unusual) = fixture.program("unusual.c", &[], "unusual") else { return };
-    let (unusual, recorder) = (unusual.display(), format!("{:?}", fixture.recorder(&[])));
-    let (line, said) = (fixture.path("line"), fixture.path("said"));
-    let (line, said) = (line.display(), said.display());
+    let late = recorded_late(&fixture, &format!("{} late 5000", unusual.display()), ":");
     // Nothing tells the program that its place is free: the first 1023 events are not recorded, and nobody knows how many there were.
     let script = format!(
-        "chmod 1777 /dev/shm; setpriv --reuid 12345 --regid 12345 --clear-groups mkdir /dev/shm/rtscope-0; mkfifo {line}; \
-         {unusual} late 5000 <{line} >{said} & exec 3>{line}; while ! grep -q ready {said}; do sleep 0.01; done; \
-         {recorder} -- sh -c 'echo >{line}; while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}'"
+        "chmod 1777 /dev/shm; setpriv --reuid 12345 --regid 12345 --clear-groups mkdir /dev/shm/rtscope-0; {late}"
     );
     let recorded = in_own_room(&fixture, "16m", &script);
     assert_eq!(recorded.printed("emitted "), 10_000);
