@@ -110,7 +110,7 @@ fn root_a_programs_own_file_under_the_number_of_one_of_ours_keeps_its_size() {
     let fixture = Fixture::new();
     let Some(closes) = fixture.program("closes.c", &[], "closes") else { return };
     fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
-    let _recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
+    let recorder = begun(&mut fixture.recorder(&["--user-buffer", "1M"]));
     let mut met = 0;
     // With groups it has no path to its files, and goes by their descriptors.
     for groups in ["--clear-groups", "--groups=4712"] {
@@ -134,6 +134,8 @@ fn root_a_programs_own_file_under_the_number_of_one_of_ours_keeps_its_size() {
             }
         }
     }
+    // Killed, it would leave events, which are the next test's.
+    interrupt(recorder);
     assert!(met > 8, "{met} of these calls were met");
 }
 
