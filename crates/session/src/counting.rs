@@ -181,6 +181,8 @@ impl Counting {
     pub(crate) fn wait_until(&mut self, until_ns: u64, stop: &Stop) -> bool {
         /// Between two looks at whether a target that was named by its number is still there.
         const LOOK: Duration = Duration::from_secs(1);
+        /// Between two looks at whether pairs that end find room.
+        const PAIRS_LOOK: Duration = Duration::from_millis(20);
         let end = self.child.as_ref().and_then(Child::end);
         loop {
             self.placement.follow(monotonic_now(), || self.ebpf.dump_tasks().ok());
@@ -197,7 +199,11 @@ impl Counting {
                 return true;
             }
             // Without a descriptor that tells of COMMAND's end it is asked for again and again.
-            let longest = if self.child.is_some() && end.is_none() { LOOK / 20 } else { LOOK };
+            let longest = match &self.pairs {
+                Some(_) => PAIRS_LOOK,
+                None if self.child.is_some() && end.is_none() => LOOK / 20,
+                None => LOOK,
+            };
             stop.wait(Duration::from_nanos(next_ns - now_ns).min(longest), end.as_ref());
         }
     }
