@@ -3,7 +3,7 @@
 
 use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
-use crate::watch::question;
+use crate::watch::keyed_question;
 use clap::{ValueHint, value_parser};
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_event::Tracker;
@@ -89,10 +89,8 @@ pub struct PairArgs {
 impl PairArgs {
     /// As one question; `None`: nothing was asked.
     pub fn question(&self) -> Result<Option<PairQuestion>, Failure> {
-        let Some((from, to)) = self.from.as_deref().zip(self.to.as_deref()) else { return Ok(None) };
-        question(from, to, self.key.as_deref())
-            .map(Some)
-            .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))
+        let both = self.from.as_deref().zip(self.to.as_deref());
+        both.map(|(from, to)| keyed_question(from, to, self.key.as_deref())).transpose()
     }
 }
 

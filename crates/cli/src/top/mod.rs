@@ -74,10 +74,8 @@ fn view(settings: &TopSettings) -> Result<TopView, Failure> {
     let subject = TopSubject {
         tracker: hist.tracker,
         by: hist.by.unwrap_or(HistKey::usual(hist.tracker)),
-        target: match &hist.between {
-            Some(between) => format!("{}, '{between}'", hist.target_words()),
-            None => hist.target_words(),
-        },
+        between: hist.between.as_ref().map(ToString::to_string),
+        target: hist.target_words(),
         threshold_ns: settings.threshold_ns,
         names,
         clock: Some(wall_clock::now()?),

@@ -94,8 +94,7 @@ fn irqs_off(options: IrqoffOptions) -> Asked {
 /// Two events that belong together.
 fn pairs(options: PairOptions) -> Result<Asked, Failure> {
     let settings = WatchSettings::of(options.watch.threshold.0);
-    let between = question(&options.from, &options.to, options.key.as_deref())
-        .map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))?;
+    let between = keyed_question(&options.from, &options.to, options.key.as_deref())?;
     Ok((WatchSettings { tracker: Tracker::Pair, between: Some(between), ..settings }, options.watch))
 }
 
@@ -106,7 +105,11 @@ fn work(options: WatchOptions) -> Asked {
 }
 
 /// Two events and what they have in common, from --from, --to and --key.
-pub fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
+pub fn keyed_question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, Failure> {
+    question(from, to, key).map_err(|why| Failure::Usage(format!("--from, --to, --key: {why}")))
+}
+
+fn question(from: &str, to: &str, key: Option<&str>) -> Result<PairQuestion, String> {
     let by = key.map_or(String::new(), |key| format!(" by {key}"));
     PairQuestion::parse(&format!("{from} -> {to}{by}"))
 }

@@ -3,6 +3,7 @@
 
 use crate::command::rtscope;
 use crate::hist::{Perf, named};
+use crate::watch::pairs::{CALLS, begin, end};
 use nix::sys::signal::Signal;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::screen::{Drawn, OnTerminal};
@@ -203,6 +204,38 @@ fn root_every_tracker_of_tasks_counts_and_explains_at_once() {
 #[test]
 fn root_every_other_tracker_counts_and_explains_at_once() {
     counts_and_explains(&["irq", "softirq", "block", "preemptoff", "irqoff"]);
+}
+
+// NEEDS: host
+#[test]
+fn root_pairs_have_a_row_for_each_value_of_their_field_also_with_a_limit() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let tid = nix::unistd::gettid().to_string();
+    let words = [&["pair"][..], &CALLS, &["--by", "field", "--tid", &tid, "--interval", "100ms"]].concat();
+    for limit in [&[][..], &["--threshold", "1s"]] {
+        let mut screen = start(&top(&[&words[..], limit].concat()));
+        screen.wait_for("a screen", |drawn| drawn.lines()[23].starts_with("lost: ")).expect("it counts");
+        for who in [7, 7, 7, 9] {
+            begin(who);
+            end(who);
+        }
+        // Without a beginning.
+        end(11);
+        let number = |drawn: &Drawn, name: &str| {
+            row(&drawn.lines(), name).and_then(|words| words.first().map(ToString::to_string))
+        };
+        let is_counted = |drawn: &Drawn| {
+            number(drawn, "7 ").as_deref() == Some("3") && number(drawn, "9 ").as_deref() == Some("1")
+        };
+        screen.wait_for("both rows", is_counted).expect("they are counted");
+        let lines = screen.drawn().lines();
+        assert!(lines[23].contains("1 ends without a beginning"), "{lines:?}");
+        assert!(lines[0].contains(", by field") && lines[0].contains(", syscalls:sys_enter_io"), "{lines:?}");
+        assert!(row(&lines, "11 ").is_none(), "{lines:?}");
+        screen.press("q").expect("a terminal");
+        assert_eq!(screen.finish().expect("it ends").code(), Some(0));
+        assert_restored(&screen);
+    }
 }
 
 #[test]

@@ -147,7 +147,16 @@ pub(crate) fn sparkline_within(
 
 /// What was not counted; nothing where all was.
 pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
-    let CountLosses { without_key, untracked, unended, hidden, skipped_programs, .. } = *losses;
+    let CountLosses {
+        without_key,
+        untracked,
+        unended,
+        hidden,
+        without_begin,
+        begun_again,
+        given_up,
+        skipped_programs,
+    } = *losses;
     let mut parts = Vec::new();
     for (count, words) in [
         (
@@ -157,9 +166,9 @@ pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
         (untracked, "not followed, since a table was full or busy"),
         (unended, "requests whose end the kernel did not report"),
         (hidden, "switches of targets that the kernel did not report"),
-        (losses.without_begin, "ends without a beginning"),
-        (losses.begun_again, "beginnings after which another one came"),
-        (losses.given_up, "beginnings for which there was no place"),
+        (without_begin, "ends without a beginning"),
+        (begun_again, "beginnings after which another one came"),
+        (given_up, "beginnings for which there was no place"),
     ] {
         if count > 0 {
             parts.push(format!("{} {words}", count_text(count)));

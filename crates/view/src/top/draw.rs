@@ -97,7 +97,10 @@ impl TopView {
                 let limit = subject.threshold_ns.map(|ns| format!(", limit {}", duration_text(ns)));
                 let (what, by, target) = (subject.tracker.name(), subject.by.name(), clean(&subject.target));
                 let own = if lines.width < NARROW { "" } else { "rtscope top: " };
-                format!("{own}{what} of {target}, by {by}{}", limit.unwrap_or_default())
+                // At the end, since it may be too long.
+                let between = subject.between.as_deref().map(|between| format!(", {}", clean(between)));
+                let (limit, between) = (limit.unwrap_or_default(), between.unwrap_or_default());
+                format!("{own}{what} of {target}, by {by}{limit}{between}")
             }
             Page::Details(key, _) => self.page_title(key),
             Page::Help(_) => "rtscope top: keys and columns".to_owned(),

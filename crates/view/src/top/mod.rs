@@ -31,6 +31,8 @@ const PAUSED_MOST: usize = 256;
 pub struct TopSubject {
     /// What is followed.
     pub tracker: Tracker,
+    /// Of `pair`: the two tracepoints and their key, as `A -> B by KEY`.
+    pub between: Option<String>,
     /// By what it is counted apart.
     pub by: HistKey,
     /// Whose, in words.

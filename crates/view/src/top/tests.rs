@@ -16,6 +16,7 @@ use rtscope_session::counting::CountLosses;
 
 fn view(threshold_ns: Option<u64>, style: Style) -> TopView {
     let subject = TopSubject {
+        between: None,
         tracker: Tracker::Wakeup,
         by: HistKey::Task,
         target: "any user-space task".to_owned(),
