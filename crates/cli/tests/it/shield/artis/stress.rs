@@ -81,6 +81,17 @@ fn stays(rounds: &Rounds, over: &AtomicBool) {
     }
 }
 
+/// RT0 comes and goes, all the time: a round takes an emulated machine 20 s and longer, and each of the windows that are recorded is to have some.
+fn real_time(rounds: &Rounds, over: &AtomicBool) {
+    // ORDER: nothing is handed over with it.
+    while !over.load(Ordering::Relaxed) {
+        let cpu = rounds.cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.run(&["--prio", "50"], RT0, Task::Bound);
+        drop(cpu);
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
 /// What is done to the load, again and again.
 struct Rounds {
     load: Vec<Load>,
@@ -88,13 +99,15 @@ struct Rounds {
     tasks: Mutex<BTreeMap<u32, Task>>,
     /// Grows when CPU 1 is switched off, and when it is on again.
     switches: AtomicU64,
+    /// Who runs RT0 on CPU 1, or switches it off and on.
+    cpu: Mutex<()>,
 }
 
 impl Rounds {
     fn start() -> Rounds {
         let scripts = [COMPUTES, CALLS, SPAWNS, TAKES_SIGNALS, PIPES, BOMB];
         let load = scripts.iter().map(|script| Load::of(script, 1)).collect();
-        Rounds { load, tasks: Mutex::default(), switches: AtomicU64::default() }
+        Rounds { load, tasks: Mutex::default(), switches: AtomicU64::default(), cpu: Mutex::default() }
     }
 
     fn note(&self, tid: u32, task: Task) {
@@ -128,9 +141,9 @@ impl Rounds {
         for _ in 0..3 {
             kill(Pid::from_raw(self.load[3].pids()[0]), Signal::SIGUSR1).expect("it lives");
         }
-        self.run(&["--prio", "50"], RT0, Task::Bound);
         self.run(&["--class", "rt1"], RT1, Task::Rt1);
         if number % 4 == 3 {
+            let _cpu = self.cpu.lock().unwrap_or_else(PoisonError::into_inner);
             // ORDER: the kernel's own locks order what is switched.
             self.switches.fetch_add(1, Ordering::SeqCst);
             switch(1, false);
@@ -204,6 +217,7 @@ fn root_vm_artis_holds_under_stress() {
         let watcher = scope.spawn(|| watch(&rounds, &over, &enough));
         scope.spawn(|| faults(&over));
         scope.spawn(|| stays(&rounds, &over));
+        scope.spawn(|| real_time(&rounds, &over));
         let end = Instant::now() + Duration::from_secs(seconds());
         // ORDER: nothing is handed over with it.
         let is_enough = |number| number >= ROUNDS && enough.load(Ordering::Relaxed);
