@@ -142,6 +142,9 @@ typedef struct rtscope__label rtscope__label_type;
 #if defined(__cplusplus)
 #define RTSCOPE__CHECK_rtscope_k_int(value, type)
 #define RTSCOPE__CHECK_rtscope_k_text(value, extra)
+#define RTSCOPE__CHECK_rtscope_k_array(value, extra)
+#define RTSCOPE__CHECK_rtscope_k_sequence(value, extra)
+#define RTSCOPE__ELEMENTS(value, extra) rtscope__elements<RTSCOPE__FIRST(extra)>(value)
 #else
 /* As an argument has it: an array is a pointer, a bit-field an integer. */
 #define RTSCOPE__IS_POINTER(value) \
@@ -152,10 +155,22 @@ typedef struct rtscope__label rtscope__label_type;
 			"rtscope_x64() has room for an address");
 #define RTSCOPE__CHECK_rtscope_k_text(value, extra) \
 	RTSCOPE__ASSERT(RTSCOPE__IS_POINTER(value), "this field is a text, and its value is none");
+/* A pointer to elements of this type: any of that size and kind, or of no type. */
+#define RTSCOPE__POINTS_AT(value, type) __builtin_types_compatible_p(__typeof__(*(value)), type)
+#define RTSCOPE__IS_FLOAT(type) \
+	(__builtin_types_compatible_p(type, float) || __builtin_types_compatible_p(type, double))
+#define RTSCOPE__CHECK_ELEMENTS(value, type)                                                               \
+	RTSCOPE__ASSERT(RTSCOPE__IS_POINTER(value), "this field is an array, and its value is none");      \
+	RTSCOPE__ASSERT(RTSCOPE__POINTS_AT(value, void) ||                                                 \
+				(sizeof(*(value)) == sizeof(type) &&                                       \
+				 (RTSCOPE__POINTS_AT(value, type) ||                                       \
+				  !(RTSCOPE__IS_FLOAT(type) || RTSCOPE__IS_FLOAT(__typeof__(*(value)))))), \
+			"the elements have another type than the field");
+#define RTSCOPE__CHECK_rtscope_k_array(value, extra) RTSCOPE__CHECK_ELEMENTS(value, RTSCOPE__FIRST(extra))
+#define RTSCOPE__CHECK_rtscope_k_sequence(value, extra) RTSCOPE__CHECK_ELEMENTS(value, RTSCOPE__FIRST(extra))
+#define RTSCOPE__ELEMENTS(value, extra) ((const RTSCOPE__FIRST(extra) *)(const void *)(value))
 #endif
 #define RTSCOPE__CHECK_rtscope_k_float(value, extra)
-#define RTSCOPE__CHECK_rtscope_k_array(value, extra)
-#define RTSCOPE__CHECK_rtscope_k_sequence(value, extra)
 #define RTSCOPE__CHECK_rtscope_k_span(value, extra)
 #define RTSCOPE__DESCRIBE(kind, type, name, variable, value, extra) type " " name "\\n"
 #define RTSCOPE__DECLARE(kind, type, name, variable, value, extra) \
@@ -218,7 +233,7 @@ typedef struct rtscope__label rtscope__label_type;
 				(RTSCOPE__SECOND(extra)) <= RTU_RECORD_BYTES_MAX / sizeof(RTSCOPE__FIRST(extra)),      \
 			"an array has at least 1 element, and fits into an event of 8184 bytes");                      \
 	const RTSCOPE__FIRST(extra) * variable;
-#define RTSCOPE__SET_rtscope_k_array(variable, value, extra) variable = rtscope__elements(value)
+#define RTSCOPE__SET_rtscope_k_array(variable, value, extra) variable = RTSCOPE__ELEMENTS(value, extra)
 #define RTSCOPE__OPERAND_rtscope_k_array(variable, value, extra) , [variable] "i"((int)(RTSCOPE__SECOND(extra)))
 #define RTSCOPE__SIZE_rtscope_k_array(variable, extra) sizeof(RTSCOPE__FIRST(extra)) * (RTSCOPE__SECOND(extra))
 #define RTSCOPE__WRITE_rtscope_k_array(variable, extra) \
@@ -228,9 +243,9 @@ typedef struct rtscope__label rtscope__label_type;
 #define RTSCOPE__DECLARE_rtscope_k_sequence(variable, extra) \
 	const RTSCOPE__FIRST(extra) * variable;              \
 	uint32_t RTSCOPE__PASTE(rtscope__count_of_, variable);
-#define RTSCOPE__SET_rtscope_k_sequence(variable, value, extra)             \
-	variable = (const RTSCOPE__FIRST(extra) *)rtscope__elements(value), \
-	RTSCOPE__PASTE(rtscope__count_of_, variable) =                      \
+#define RTSCOPE__SET_rtscope_k_sequence(variable, value, extra) \
+	variable = RTSCOPE__ELEMENTS(value, extra),             \
+	RTSCOPE__PASTE(rtscope__count_of_, variable) =          \
 		rtscope__cut((int64_t)(RTSCOPE__SECOND(extra)), 1024 / sizeof(RTSCOPE__FIRST(extra)))
 #define RTSCOPE__SIZE_rtscope_k_sequence(variable, extra) \
 	4 + (uint64_t)RTSCOPE__PASTE(rtscope__count_of_, variable) * sizeof(RTSCOPE__FIRST(extra))
@@ -326,8 +341,6 @@ static inline uint32_t rtscope__cut(int64_t count, uint64_t max)
 
 #if defined(__cplusplus)
 #include "cplusplus.h"
-#else
-#define rtscope__elements(value) (value)
 #endif
 
 /* Where an asm statement cannot name an object, as is told with RTSCOPE__SOURCE. */

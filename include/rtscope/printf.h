@@ -220,12 +220,26 @@ static inline __attribute__((format(printf, 1, 2))) void rtscope__as_printf(cons
 {
 	(void)format;
 }
+/* A literal, or a constant array. */
+#define RTSCOPE__IS_CONSTANT(format) \
+	(__builtin_constant_p(format) || __builtin_types_compatible_p(__typeof__(format), char[sizeof(format)]))
 #define RTSCOPE__CHECK_FORMAT(event, ...)                \
+	RTSCOPE__CHECK_CONSTANT(__VA_ARGS__, 0);         \
 	do {                                             \
 		if (0)                                   \
 			rtscope__as_printf(__VA_ARGS__); \
 	} while (0)
-#elif __cplusplus >= 201402L
+#else
+template <class Type> struct rtscope__is_array {
+	enum { value = 0 };
+};
+template <class Element, unsigned long Count> struct rtscope__is_array<Element[Count]> {
+	enum { value = 1 };
+};
+template <class Type> struct rtscope__is_array<Type &> : rtscope__is_array<Type> {
+};
+#define RTSCOPE__IS_CONSTANT(format) (__builtin_constant_p(format) || rtscope__is_array<decltype(format)>::value)
+#if __cplusplus >= 201402L
 static inline constexpr int rtscope__conversions(const char *format)
 {
 	int conversions = 0;
@@ -241,11 +255,16 @@ static inline constexpr int rtscope__conversions(const char *format)
 	return conversions;
 }
 #define RTSCOPE__CHECK_FORMAT(event, ...)                                                                 \
+	RTSCOPE__CHECK_CONSTANT(__VA_ARGS__, 0);                                                          \
 	static_assert(rtscope__conversions(RTSCOPE__HEAD(__VA_ARGS__, 0)) == RTSCOPE__COUNT(__VA_ARGS__), \
 		      "the format of RTSCOPE_PRINTF has as many conversions as there are arguments")
 #else
-#define RTSCOPE__CHECK_FORMAT(event, ...) (void)0
+#define RTSCOPE__CHECK_FORMAT(event, ...) RTSCOPE__CHECK_CONSTANT(__VA_ARGS__, 0)
 #endif
+#endif
+#define RTSCOPE__CHECK_CONSTANT(format, ...)          \
+	RTSCOPE__ASSERT(RTSCOPE__IS_CONSTANT(format), \
+			"the format of RTSCOPE_PRINTF is a literal: readers format, not the program")
 
 /*
  * An event of RTSCOPE_INFO with a text: RTSCOPE_PRINTF(provider, event, format, arguments...), at most 12 arguments. Nothing is formatted

@@ -128,6 +128,10 @@ fn what_cannot_be_an_event_is_a_sentence_of_the_compilers() {
             "struct { int a; } s = { argc }; RTSCOPE_PRINTF(t, e, \"%d\", s);",
             "an argument of RTSCOPE_PRINTF is",
         ),
+        (
+            "const char *f = argv[0]; RTSCOPE_PRINTF(t, e, f, argc);",
+            "the format of RTSCOPE_PRINTF is a literal",
+        ),
         (&format!("RTSCOPE_EVENT(t, e, {});", all(17)), "an event has at most 16 fields"),
         (&format!("RTSCOPE_SPAN(t, e, {});", all(24)), "an event has at most 16 fields"),
         (
