@@ -48,7 +48,7 @@ mod write;
 pub use cut::{Cut, CutSummary, cut};
 pub use error::{Error, because};
 pub use info::TraceInfo;
-pub use private_env::OVERWRITTEN_OF_USER;
+pub use private_env::{EARLIER_EVENTS, OVERWRITTEN_OF_USER};
 pub use read::*;
 pub use regular::{Links, open_regular};
 pub use staged::{StagedDir, remove_abandoned};

@@ -21,6 +21,8 @@ const EVENT_LOSS: &str = "rtscope_event_loss_";
 const OVERWRITTEN: &str = "rtscope_overwritten_";
 /// The same of one user's programs, by number: how many events.
 pub const OVERWRITTEN_OF_USER: &str = "rtscope_overwritten_user_";
+/// How many of a trace's events are from before the recording: a recorder that was killed had left them in the programs' buffers.
+pub const EARLIER_EVENTS: &str = "rtscope_earlier_events";
 /// The files of streams are a ring: their names tell what was before them.
 const RING: &str = "rtscope_ring_bytes";
 /// A file of a whole trace, and its size.
@@ -101,7 +103,9 @@ pub(crate) fn has_ring<V>(env: &BTreeMap<String, V>) -> bool {
 
 /// Whether an entry says something about all of a trace, and so nothing about a part of it.
 pub(crate) fn is_of_a_whole_trace(key: &str) -> bool {
-    [FORMAT, HISTORY, LOSS, EVENT_LOSS, OVERWRITTEN, RING, FILE].iter().any(|prefix| key.starts_with(prefix))
+    [FORMAT, HISTORY, LOSS, EVENT_LOSS, OVERWRITTEN, EARLIER_EVENTS, RING, FILE]
+        .iter()
+        .any(|prefix| key.starts_with(prefix))
 }
 
 fn loss_text(loss: &Loss) -> String {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A recorded trace: what is in it, and what is missing, for `rtscope record`.
 
+use crate::stat::earlier_text;
 use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
@@ -206,10 +207,7 @@ fn programs_text(target: &Path, summary: &UserSummary) -> String {
         ));
     }
     if summary.earlier > 0 {
-        text.push_str(&format!(
-            "from before this recording: {}, which a recorder that was killed had left in the programs' buffers\n",
-            counted(summary.earlier, "event", "events")
-        ));
+        text.push_str(&format!("{}\n", earlier_text(summary.earlier)));
     }
     if summary.filtered > 0 {
         text.push_str(&format!("left out by filters: {}\n", counted(summary.filtered, "event", "events")));

@@ -8,7 +8,8 @@ use super::session_file::{SessionContent, SessionFile, UserSession};
 use super::streams::{STREAMS_MAX, stream_name};
 use crate::Error;
 use rtscope_ctf::{
-    Evidence, OVERWRITTEN_OF_USER, Overwritten, RingTrace, StagedDir, UserMetadata, UserStreamSummary,
+    EARLIER_EVENTS, Evidence, OVERWRITTEN_OF_USER, Overwritten, RingTrace, StagedDir, UserMetadata,
+    UserStreamSummary,
 };
 use rtscope_event::{Loss, LossCause, MonotonicNs, exact};
 use rtscope_programs::budget::Refusal;
@@ -244,6 +245,9 @@ fn extra(summary: &UserSummary) -> Vec<(String, String)> {
     let overwritten = summary.overwritten_by_user.iter();
     extra
         .extend(overwritten.map(|(uid, events)| (format!("{OVERWRITTEN_OF_USER}{uid}"), events.to_string())));
+    if summary.earlier > 0 {
+        extra.push((EARLIER_EVENTS.to_owned(), summary.earlier.to_string()));
+    }
     let problems = summary.clock.problems.iter().enumerate();
     extra.extend(problems.map(|(at, problem)| (format!("rtscope_clock_problem_{at}"), problem.sentence())));
     let remarks = summary.remarks.iter().enumerate().take(REMARKS_MAX);

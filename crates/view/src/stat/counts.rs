@@ -7,7 +7,9 @@ use crate::explanation::loss_line;
 use crate::label::clean;
 use crate::style::Style;
 use crate::units::{count_text, counted, duration_text};
-use rtscope_ctf::{Counts, OVERWRITTEN_OF_USER, OpenTrace, Selection, Stage, Stream, StreamGap, TraceSet};
+use rtscope_ctf::{
+    Counts, EARLIER_EVENTS, OVERWRITTEN_OF_USER, OpenTrace, Selection, Stage, Stream, StreamGap, TraceSet,
+};
 use rtscope_event::{Loss, LossCause};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -155,6 +157,10 @@ impl TraceStat {
             bytes_text(self.bytes)
         );
         line(&mut text, "Events", &counts);
+        let earlier: u64 = self.traces.iter().filter_map(TraceSummary::earlier).sum();
+        if earlier > 0 {
+            line(&mut text, "", &earlier_text(earlier));
+        }
         text = style.fitted(&text);
         self.events_text(&mut text, style);
         self.streams_text(&mut text, clock, style);
@@ -290,7 +296,20 @@ fn damaged(set: &TraceSet, counts: &Counts) -> Vec<DamageSummary> {
     places.into_iter().map(|((file, packet_at), what)| DamageSummary { file, packet_at, what }).collect()
 }
 
+/// Of a trace's events, those that an earlier recorder should have had.
+pub(crate) fn earlier_text(events: u64) -> String {
+    let events = counted(events, "event", "events");
+    format!(
+        "from before this recording: {events}, which a recorder that was killed had left in the programs' buffers"
+    )
+}
+
 impl TraceSummary {
+    /// Of its events, those from before the recording.
+    fn earlier(&self) -> Option<u64> {
+        self.env.get(EARLIER_EVENTS)?.as_str()?.parse().ok()
+    }
+
     fn text(&self, text: &mut String) {
         for dir in &self.dirs {
             line(text, "Trace", &clean(dir));

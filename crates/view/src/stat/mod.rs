@@ -10,6 +10,7 @@ mod reports;
 mod syscalls;
 mod tasks;
 
+pub(crate) use counts::earlier_text;
 pub use counts::{STAT_SCHEMA, TraceStat, missing_line, missing_lines};
 pub use figures::Wanted;
 pub use irqs::{STAT_IRQS_SCHEMA, irqs_json, irqs_text};

@@ -292,6 +292,14 @@ fn a_killed_recorder_is_followed_by_another() {
     println!("the first recorded {before}, the second {}", account["events"]);
     assert_eq!(before + account["events"].as_u64().expect("a number") + lost(&account), 50_000);
     assert!(lost(&account) > 0);
+    // Whoever reads the trace is told as well that they are not of its time.
+    let stat = rtscope().arg("stat").arg(fixture.trace()).output().expect("it can be run");
+    let text = String::from_utf8_lossy(&stat.stdout);
+    let earlier = format!(
+        "from before this recording: {} event",
+        rtscope_event::count_text(account["earlier"].as_u64().expect("a number"))
+    );
+    assert!(text.contains(&earlier), "{earlier}\n{text}");
 }
 
 /// What was left is not of its pattern: it is neither recorded nor missing.
