@@ -16,6 +16,7 @@ mod user;
 mod wanted;
 
 use crate::Error;
+use crate::asked::AskedNames;
 use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after};
 use crate::directory::UserDirectory;
 use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
@@ -118,6 +119,8 @@ pub struct Programs {
     /// Further processes in such directories, by their user.
     past_more: BTreeMap<u32, PastProcesses>,
     session: Option<Session>,
+    /// What it asks for.
+    asked: Arc<AskedNames>,
     /// Of root.
     for_all: Option<SharedSession>,
     /// The last look that was answered; 0: none.
@@ -160,6 +163,7 @@ impl Programs {
             past: Vec::new(),
             past_over: 0,
             past_more: BTreeMap::new(),
+            asked: session.as_ref().map(|session| Arc::clone(&session.asked)).unwrap_or_default(),
             session,
             for_all,
             looked: 0,
@@ -200,7 +204,8 @@ impl Programs {
             let dir = File::open(base).map_err(Error::io("open", base))?;
             for_all = Some(SharedSession::new((&dir, None), (base, 0), id, &settings, false)?);
         }
-        let session = Session { id, settings };
+        let asked = Arc::new(AskedNames::new(&settings.events));
+        let session = Session { id, settings, asked };
         let look = Look::start(base, Some((session.clone(), own, served)))?;
         let mut programs = Programs::new(look, Some(session), for_all)?;
         if let Some((uid, path)) = taken {
@@ -541,6 +546,12 @@ impl Programs {
     #[must_use]
     pub fn recorded_by(&self) -> Vec<(u32, u32)> {
         self.users.values().filter_map(|user| Some((user.directory.uid, user.other?))).collect()
+    }
+
+    /// Of the patterns, those of which no program has had an event so far, and what there is in their place.
+    #[must_use]
+    pub fn without_event(&self) -> Vec<String> {
+        self.asked.sentences()
     }
 
     /// A report of each program so far.

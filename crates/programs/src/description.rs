@@ -384,7 +384,7 @@ fn event_of(text: &str, index: u32) -> Result<EventDescription, Defect> {
     Ok(EventDescription { index, name, level, fields })
 }
 
-fn event_name(name: &str) -> Result<&str, Defect> {
+pub(crate) fn event_name(name: &str) -> Result<&str, Defect> {
     let (provider, short) = name.split_once(':').ok_or("its name has no provider")?;
     identifier(provider)?;
     identifier(short).map(|_| name)

@@ -9,7 +9,7 @@
 //!
 //! `containers` (their `/dev/shm`, by the way that `mounts` judges) → `directory` (files) → `provider` (descriptions, enabling) and
 //! `ring` (records), all of that in a thread of its own (`look`) → `collector` (all of them, as they come and go) under a `session`
-//! (the requested events, chosen by `patterns`). What root makes and removes in others' directories is done by processes (`hand`). What one user can cost is in `budget`
+//! (the requested events, chosen by `patterns`; `asked`: those that no program has). What root makes and removes in others' directories is done by processes (`hand`). What one user can cost is in `budget`
 //! (with his subordinate users, `subordinate`). `description` reads the text of a provider,
 //! `shelf` keeps each once and in limits, `walk` finds the complete records of a ring, `records` decodes them once they have been taken, and
 //! `clock` relates the programs' counter to CLOCK_MONOTONIC.
@@ -20,6 +20,7 @@
     reason = "programs may lie: a number that does not fit must be seen, not cut"
 )]
 
+mod asked;
 pub mod budget;
 pub mod bytes;
 pub mod channels;

@@ -20,6 +20,7 @@ mod walker;
 mod watch;
 
 use crate::Error;
+use crate::asked::AskedNames;
 use crate::budget::Cause;
 use crate::directory::{FileName, ProcessId, UserDirectory};
 use crate::provider::{Provider, Refused};
@@ -144,6 +145,7 @@ pub(crate) type Unseen = Arc<Mutex<(u64, Vec<u32>)>>;
 pub(crate) struct Session {
     pub(crate) id: u64,
     pub(crate) settings: Settings,
+    pub(crate) asked: Arc<AskedNames>,
 }
 
 /// The thread that looks.

@@ -50,6 +50,11 @@ impl RequestedEvents {
         level <= self.level && any(&self.include) && !any(&self.exclude)
     }
 
+    /// What is requested, without what is excluded.
+    pub(crate) fn patterns(&self) -> &[String] {
+        &self.include
+    }
+
     /// In the form of `struct rtu_session`.
     pub(crate) fn words(&self) -> Vec<u8> {
         let marked = |mark: char, list: &[String]| -> String {

@@ -209,6 +209,7 @@ impl Provider {
             Ok(info) => info,
             Err(why) => return Err(Refused { cause: Cause::Invalid, why, comm }),
         };
+        shelf.asked.saw(described(&copy).unwrap_or_default());
         let too_large = |why: &str| Refused { cause: Cause::TooMuchText, why: why.to_string(), comm };
         let info = shelf.keep(owner, info).map_err(too_large)?;
         let half = |offset: usize| u32_at(&copy, offset);
@@ -450,6 +451,13 @@ pub(crate) fn text_at(bytes: &[u8], offset: usize, length: usize) -> String {
     String::from_utf8_lossy(&field[..end]).replace(char::is_control, "?")
 }
 
+/// The texts that describe its events and enumerations.
+fn described(copy: &[u8]) -> Option<&[u8]> {
+    let half = |offset: usize| u32_at(copy, offset) as usize;
+    let begin = half(offset_of!(abi::rtu_provider, text_offset));
+    copy.get(begin..begin.checked_add(half(offset_of!(abi::rtu_provider, text_bytes)))?)
+}
+
 /// Reads a copy of the file.
 pub(crate) fn read(
     copy: &[u8],
@@ -491,9 +499,7 @@ pub(crate) fn read(
     if enabled % 4 != 0 || enabled < header || enabled + events as usize * 4 > copy.len() {
         return Err("its parts lie outside of it".to_string());
     }
-    let begin = half(offset_of!(abi::rtu_provider, text_offset)) as usize;
-    let end = begin.checked_add(half(offset_of!(abi::rtu_provider, text_bytes)) as usize);
-    let text = end.and_then(|end| copy.get(begin..end)).ok_or("its parts lie outside of it")?;
+    let text = described(copy).ok_or("its parts lie outside of it")?;
     let enumerations = half(offset_of!(abi::rtu_provider, enumerations));
     let descriptions = Descriptions::parse(text, events, enumerations, wanted)?;
     let id_bytes = half(offset_of!(abi::rtu_provider, build_id_bytes)).min(20) as usize;

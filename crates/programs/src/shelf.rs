@@ -6,6 +6,7 @@
 //! user whose program had them first, and once for any number of programs that have the same ones. What nobody holds any more, as after
 //! the end of a program that a flight recorder watched, does not count.
 
+use crate::asked::AskedNames;
 use crate::description::Descriptions;
 use crate::patterns::RequestedEvents;
 use crate::provider::ProviderInfo;
@@ -40,6 +41,8 @@ struct Kept {
 pub(crate) struct Shelf {
     /// Others are not kept.
     pub(crate) wanted: RequestedEvents,
+    /// What was seen of others.
+    pub(crate) asked: Arc<AskedNames>,
     /// By hash.
     known: HashMap<u64, Vec<Kept>>,
     hasher: RandomState,
@@ -50,16 +53,21 @@ pub(crate) struct Shelf {
 
 impl Default for Shelf {
     fn default() -> Shelf {
-        Shelf::new(RequestedEvents::default(), None)
+        Shelf::new(RequestedEvents::default(), Arc::default(), None)
     }
 }
 
 impl Shelf {
     /// `trace_bytes_max`: of the trace, if it has a limit.
-    pub(crate) fn new(wanted: RequestedEvents, trace_bytes_max: Option<u64>) -> Shelf {
+    pub(crate) fn new(
+        wanted: RequestedEvents,
+        asked: Arc<AskedNames>,
+        trace_bytes_max: Option<u64>,
+    ) -> Shelf {
         let part = trace_bytes_max.and_then(|bytes| usize::try_from(bytes / LIMITS_PART).ok());
         Shelf {
             wanted,
+            asked,
             known: HashMap::new(),
             hasher: RandomState::new(),
             taken: HashMap::new(),
@@ -182,7 +190,7 @@ mod tests {
     #[test]
     fn where_the_trace_has_a_limit_descriptions_get_a_small_part_of_it() {
         let limit = 16 << 20;
-        let mut shelf = Shelf::new(RequestedEvents::default(), Some(limit));
+        let mut shelf = Shelf::new(RequestedEvents::default(), Arc::default(), Some(limit));
         let mut held = Vec::new();
         for user in 0..100 {
             for number in 0..20 {

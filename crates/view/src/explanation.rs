@@ -227,7 +227,7 @@ impl<'a> Table<'a> {
 fn step_name(step: &StepExplanation, explanation: &Explanation) -> String {
     let kind = step.kind.name();
     match (&step.actor, step.kind) {
-        (_, StepKind::More) => "further steps".to_owned(),
+        (_, StepKind::More) => "12th and later steps".to_owned(),
         (_, StepKind::Interval) => "not recorded".to_owned(),
         (_, StepKind::Busy) => "busy (woken before it slept)".to_owned(),
         (_, StepKind::Wait) => format!("waited {}", step.wait.words()),
@@ -355,7 +355,7 @@ fn when(culprit: &Culprit, explanation: &Explanation) -> String {
         StepKind::Device => "while the device had the request".to_owned(),
         StepKind::NotPreempted => "while the CPU was asked for".to_owned(),
         StepKind::IrqsOff => "while an interrupt was due".to_owned(),
-        StepKind::More => "in further steps".to_owned(),
+        StepKind::More => "in the 12th and later steps".to_owned(),
         StepKind::Interval => "while nothing was recorded".to_owned(),
     }
 }

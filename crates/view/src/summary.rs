@@ -75,7 +75,10 @@ fn head(report: &Report, style: Style) -> String {
     let unfollowed = unfollowed(report);
     for (count, words) in [
         (report.pending, "not over when the watch ended"),
-        (counters.filtered, "left out by the origin filter"),
+        (
+            counters.filtered,
+            "left out, since they began otherwise than asked (--begin, --irq, --timer, --wait)",
+        ),
         (counters.merged, "further interrupts and timers answered by the same response"),
         (counters.folded, "responses with more steps than can be shown"),
         (counters.hidden, "times that the target ran unseen, since the kernel did not report it"),
@@ -272,7 +275,7 @@ fn mostly_waits(report: &Report) -> bool {
 /// A step in which most was lost.
 fn step_name(step: StepKind) -> &'static str {
     match step {
-        StepKind::More => "further steps",
+        StepKind::More => "the 12th and later steps",
         StepKind::Interval => "not recorded",
         step => step.name(),
     }

@@ -172,7 +172,8 @@ impl Looker {
                 looker.out.tell(Found::Unusable(why));
             }
             let settings = &session.settings;
-            looker.shelf = Shelf::new(settings.events.clone(), settings.trace_bytes_max);
+            let asked = Arc::clone(&session.asked);
+            looker.shelf = Shelf::new(settings.events.clone(), asked, settings.trace_bytes_max);
             looker.session = Some(session);
             looker.add_served(own, 0, Some(served), None)?;
         }

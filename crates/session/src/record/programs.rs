@@ -238,6 +238,7 @@ fn work(
                 }
                 None => end.channels = 0,
             }
+            end.remarks.extend(programs.without_event());
             // Of those that came to be there since the start.
             end.remarks.extend(unrecorded(&programs).into_iter().filter(|why| !told.contains(why)));
             RecordingEnd { recorder, end: Some(end), failure: None }

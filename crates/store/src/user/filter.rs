@@ -6,8 +6,7 @@
 //! counted: it is no loss.
 
 use rtscope_ctf::{Condition, ConditionValue};
-use rtscope_event::exact;
-use rtscope_event::glob_matches;
+use rtscope_event::{exact, glob_matches, nearest};
 use rtscope_programs::RingInfo;
 use rtscope_programs::description::{EventDescription, Field, FieldType};
 use std::fmt;
@@ -87,8 +86,9 @@ impl UserFilter {
                 condition.as_ref().filter(|_| glob_matches(pattern.as_bytes(), event.name.as_bytes()))?;
             if let Some(missing) = condition.names().into_iter().find(|name| field(name).is_none()) {
                 return Some(format!(
-                    "{} has no field '{missing}', which the condition of '{pattern}' is about",
-                    event.name
+                    "{} has no field '{missing}', which the condition of '{pattern}' is about; {}",
+                    event.name,
+                    fields_hint(&missing, event)
                 ));
             }
             let is_number = |name: &str| {
@@ -119,6 +119,16 @@ impl ClassFilter {
         let names: Vec<Vec<String>> = names_of(fields, payload, labels);
         let values = values_of(fields, payload, &names);
         conditions.iter().any(|condition| condition.holds_for(&values))
+    }
+}
+
+/// What there is in the place of a field that an event does not have.
+fn fields_hint(missing: &str, event: &EventDescription) -> String {
+    let names: Vec<&str> = event.fields.iter().map(|field| field.name.as_str()).collect();
+    match nearest(missing, names.iter().copied()) {
+        Some(near) => format!("the nearest is '{near}'"),
+        None if names.is_empty() => "it has none".to_owned(),
+        None => format!("it has {}", names.join(", ")),
     }
 }
 

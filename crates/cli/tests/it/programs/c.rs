@@ -487,3 +487,32 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(stat.status.success() && text.contains("getppid") && text.contains("test:stamp"), "{text}");
 }
+
+#[test]
+fn a_pattern_that_no_program_has_is_said_with_the_nearest() {
+    let Some(fixture) = EmitterFixture::new() else { return };
+    for (asked, says) in [
+        ("tset:*", Some("no program had an event 'tset:*'; the nearest provider is 'test'")),
+        ("test:cuont", Some("no program had an event 'test:cuont'; the nearest is 'test:count'")),
+        (
+            "test:count if thred > 3",
+            Some(
+                "test:count has no field 'thred', which the condition of 'test:count' is about; the nearest is 'thread'",
+            ),
+        ),
+        ("test:count", None),
+    ] {
+        let mut command = rtscope();
+        command.args(["record", "--json", "-u", asked, "-o"]).arg(fixture.trace()).arg("--");
+        let account =
+            account(&command.arg(&fixture.emitter).args(["count", "10"]).output().expect("it can be run"));
+        let remarks: Vec<&str> = account["remarks"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .filter_map(|remark| remark.as_str())
+            .collect();
+        assert_eq!(remarks, Vec::from_iter(says), "{asked}: {account}");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
