@@ -251,11 +251,17 @@ impl Place {
         let is_of_others = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
             processes.get(&name.process).is_some_and(|tracked| !tracked.has_same)
         };
+        let was_flight = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
+            processes.get(&name.process).is_some_and(|tracked| tracked.was_flight)
+        };
         for (name, content) in &mut self.held {
             match content {
                 Content::Provider(provider) if is_of_others(name, &self.processes) => provider.forgive(),
                 Content::Ring(ring) if is_of_others(name, &self.processes) => ring.forgive(),
                 _ => {}
+            }
+            if let (Content::Ring(ring), true) = (content, was_flight(name, &self.processes)) {
+                ring.give_back_left_by_flight();
             }
         }
         for (name, content) in &self.held {
@@ -436,6 +442,9 @@ impl Place {
                     // Of a flight recorder that was killed: its events are enabled when all rings are known.
                     if around.session.is_some() && self.is_served {
                         ring.give_back_overwritten();
+                    }
+                    if tracked.was_flight {
+                        ring.is_left_by_flight();
                     }
                     if ring.info.clock == abi::RTU_CLOCK_MONOTONIC {
                         ring.info.clock_offset_ns = tracked.monotonic_offset_ns;

@@ -37,6 +37,8 @@ pub(super) struct Tracked {
     pub(super) is_held: bool,
     /// One of those events is requested now, too.
     pub(super) has_same: bool,
+    /// It was a flight recorder: nobody was to take what its rings hold.
+    pub(super) was_flight: bool,
     /// Nothing more is taken from it.
     pub(super) is_refused: bool,
 }
@@ -103,6 +105,8 @@ impl Tracked {
 
     /// Finds out whether a recorder that was killed has left events enabled, and disables them.
     pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
+        // A recorder that ends itself clears the flags, which are this one's once its events are enabled.
+        self.was_flight |= provider.info.number == 0 && provider.flags() & abi::RTU_FLIGHT != 0;
         let left = provider.left_by_others(session.id, &session.settings.events);
         self.is_held |= left.is_some();
         self.has_same |= left == Some(true);

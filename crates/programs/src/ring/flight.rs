@@ -25,6 +25,22 @@ impl Ring {
         }
     }
 
+    /// What it holds now is what a flight recorder has left that was killed, though it may not have come around yet: no part of a recording.
+    pub(crate) fn is_left_by_flight(&mut self) {
+        self.info.left_until = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+    }
+
+    /// Gives it back, but for the newest sub-buffer, which begins with its time. Only while no event of its process is enabled.
+    pub(crate) fn give_back_left_by_flight(&mut self) {
+        self.is_left_by_flight();
+        let head = self.info.left_until;
+        let begin = head - head % self.info.layout.sub_bytes;
+        if begin > self.tail {
+            self.sync = None;
+            self.give_back(begin);
+        }
+    }
+
     /// The newest complete records of a ring that is being overwritten, from the beginning of a sub-buffer on; for flight recorders. The copy and what is
     /// kept beside it take at most `bytes_max` bytes, but for the rest of a page. Records overwritten during the copy are left out, and so is what
     /// lies behind padding: of a liar it may be any number of bytes without memory. False: there was not enough space for all.

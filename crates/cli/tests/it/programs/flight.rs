@@ -537,7 +537,7 @@ fn inside_their_turn(lines: &[String], tid: &str) -> usize {
     inside
 }
 
-/// A ring that was overwritten has events of before, which nobody has taken.
+/// A ring has events of before, which nobody has taken: one that was overwritten, and one of a recorder that was killed before that.
 #[test]
 fn what_a_flight_recorder_left_is_in_no_other_recording() {
     let Some(fixture) = EmitterFixture::new() else { return };
@@ -569,10 +569,24 @@ fn what_a_flight_recorder_left_is_in_no_other_recording() {
         fs::remove_dir_all(fixture.trace()).expect("it was made");
         (recorded.events(), recorded.lost(), oldest)
     };
-    leave_an_overwritten_ring();
-    assert_eq!(record(&["-u", "nothing:*", "--", "true"]), (0, 0, None));
-    leave_an_overwritten_ring();
-    let (events, lost, oldest) = record(&["-u", "test:*", "--duration", "300ms"]);
-    assert!(events > 0 && lost == 0, "{events} events, {lost} lost");
-    assert!(oldest.is_some_and(|oldest| oldest > 0.0), "{oldest:?} s before the recording");
+    let leave_a_ring_that_was_not_overwritten = || {
+        let (mut recorder, _said) = flight_recorder(&fixture, &["--user-buffer", "64M"]);
+        let has_events = |number: &u32| {
+            assert!(rtscope().arg("snapshot").output().expect("it can be run").status.success());
+            first(&fixture.trace().join(number.to_string())).is_some()
+        };
+        assert!((1..).find(has_events).is_some());
+        recorder.kill().expect("it runs");
+        recorder.wait().expect("it ends");
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    };
+    let leave: [&dyn Fn(); 2] = [&leave_an_overwritten_ring, &leave_a_ring_that_was_not_overwritten];
+    for leave in leave {
+        leave();
+        assert_eq!(record(&["-u", "nothing:*", "--", "true"]), (0, 0, None));
+        leave();
+        let (events, lost, oldest) = record(&["-u", "test:*", "--duration", "300ms"]);
+        assert!(events > 0 && lost == 0, "{events} events, {lost} lost");
+        assert!(oldest.is_some_and(|oldest| oldest > 0.0), "{oldest:?} s before the recording");
+    }
 }
