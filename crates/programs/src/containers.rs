@@ -358,8 +358,8 @@ fn related(of: &OwnedFd, request: libc::Ioctl) -> Option<OwnedFd> {
     (other >= 0).then(|| unsafe { OwnedFd::from_raw_fd(other) })
 }
 
-/// The user who made a mount namespace's user namespace, or the outermost one around it; `None`: it is this process's own user
-/// namespace, or could not be found out.
+/// The user who made a mount namespace's user namespace, or the outermost one around it that is not root's: what users of a container do that root has made
+/// with a user namespace, such as containers of their own, is not root's doing. `None`: it is this process's own user namespace, or could not be found out.
 pub(crate) fn user_of(pid: u32) -> Result<Option<u32>, Ended> {
     match File::open(format!("/proc/{pid}/ns/mnt")) {
         Ok(mounts) => Ok(user_of_mounts(mounts.into())),
@@ -377,17 +377,21 @@ fn user_of_mounts(mounts: OwnedFd) -> Option<u32> {
     if number(&namespace)? == own {
         return None;
     }
+    let mut outermost = 0;
     // Nesting is limited to 32 levels.
     for _ in 0..40 {
+        let mut user: libc::uid_t = 0;
+        // SAFETY: the request writes a uid_t to where its argument points.
+        if unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut user) } != 0 {
+            return None;
+        }
+        outermost = if user == 0 { outermost } else { user };
         match related(&namespace, NS_GET_PARENT) {
             Some(parent) if number(&parent)? != own => namespace = parent,
             _ => break,
         }
     }
-    let mut user: libc::uid_t = 0;
-    // SAFETY: the request writes a uid_t to where its argument points.
-    let result = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut user) };
-    (result == 0).then_some(user)
+    Some(outermost)
 }
 
 #[cfg(test)]
@@ -404,6 +408,34 @@ mod tests {
         });
         assert_eq!(of_thread.join().unwrap(), (None, None));
         assert_eq!(own_number(u32::MAX), None);
+    }
+
+    // NEEDS: host
+    #[test]
+    fn root_who_nests_namespaces_in_a_container_of_roots_is_on_his_own_account() {
+        // A namespace of root's with ten users; a mount namespace in it; and one of its user 5, in a user namespace of his own.
+        const SCRIPT: &str = "unshare -U sleep 60 & h=$!; \
+            until [ $(readlink /proc/$h/ns/user) != $(readlink /proc/$$/ns/user) ]; do sleep 0.01; done; \
+            echo 0 100000 10 >/proc/$h/uid_map; echo 0 100000 10 >/proc/$h/gid_map; \
+            nsenter -U -t $h unshare -m sleep 60 & a=$!; \
+            nsenter -U -t $h setpriv --reuid 5 --clear-groups unshare -U -m sleep 60 & b=$!; \
+            for p in $a $b; do until [ \"$(cat /proc/$p/comm)\" = sleep ]; do sleep 0.01; done; done; \
+            echo $h $a $b; read line; kill $h $a $b";
+        if rtscope_testkit::skip::without_root() || rtscope_testkit::skip::without_tool("nsenter") {
+            return;
+        }
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", SCRIPT]).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(shell.stdout.take().unwrap()), &mut line)
+            .unwrap();
+        let pids: Vec<u32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        let users: Vec<Option<u32>> = pids.iter().map(|pid| user_of(*pid).unwrap()).collect();
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        // The first one has its mounts from outside.
+        assert_eq!(users, [None, Some(0), Some(100_005)]);
     }
 
     #[test]
