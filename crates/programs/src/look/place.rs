@@ -248,11 +248,12 @@ impl Place {
     /// Hands over what was held. What a killed recorder of other events lost is no loss of this one: it is told apart while none of a process's events is
     /// enabled. False: nobody wants it any more.
     fn release(&mut self, around: &mut Surroundings<'_>) -> bool {
-        let is_of_others = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
-            processes.get(&name.process).is_some_and(|tracked| !tracked.has_same)
-        };
         let was_flight = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
             processes.get(&name.process).is_some_and(|tracked| tracked.was_flight)
+        };
+        let is_of_others = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
+            was_flight(name, processes)
+                || processes.get(&name.process).is_some_and(|tracked| !tracked.has_same)
         };
         for (name, content) in &mut self.held {
             match content {
@@ -272,7 +273,9 @@ impl Place {
             }
         }
         std::mem::take(&mut self.held).into_iter().all(|(name, content)| {
-            self.processes.get_mut(&name.process).into_iter().for_each(|tracked| tracked.is_held = false);
+            if let Some(tracked) = self.processes.get_mut(&name.process) {
+                (tracked.is_held, tracked.was_flight) = (false, false);
+            }
             self.hand_over(name, content, around)
         })
     }
@@ -442,9 +445,6 @@ impl Place {
                     // Of a flight recorder that was killed: its events are enabled when all rings are known.
                     if around.session.is_some() && self.is_served {
                         ring.give_back_overwritten();
-                    }
-                    if tracked.was_flight {
-                        ring.is_left_by_flight();
                     }
                     if ring.info.clock == abi::RTU_CLOCK_MONOTONIC {
                         ring.info.clock_offset_ns = tracked.monotonic_offset_ns;

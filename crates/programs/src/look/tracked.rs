@@ -37,7 +37,7 @@ pub(super) struct Tracked {
     pub(super) is_held: bool,
     /// One of those events is requested now, too.
     pub(super) has_same: bool,
-    /// It was a flight recorder: nobody was to take what its rings hold.
+    /// It was a flight recorder: nobody was to take what its rings hold. As long as the process is held.
     pub(super) was_flight: bool,
     /// Nothing more is taken from it.
     pub(super) is_refused: bool,
@@ -105,10 +105,12 @@ impl Tracked {
 
     /// Finds out whether a recorder that was killed has left events enabled, and disables them.
     pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
-        // A recorder that ends itself clears the flags, which are this one's once its events are enabled.
-        self.was_flight |= provider.info.number == 0 && provider.flags() & abi::RTU_FLIGHT != 0;
+        // A recorder that ends itself clears the flags. A program that has just started may have set those of this session.
+        let was_flight =
+            provider.info.number == 0 && !session.settings.flight && provider.flags() & abi::RTU_FLIGHT != 0;
         let left = provider.left_by_others(session.id, &session.settings.events);
-        self.is_held |= left.is_some();
+        self.was_flight |= was_flight;
+        self.is_held |= left.is_some() || was_flight;
         self.has_same |= left == Some(true);
         if left.is_some() {
             provider.enable(None);

@@ -25,15 +25,11 @@ impl Ring {
         }
     }
 
-    /// What it holds now is what a flight recorder has left that was killed, though it may not have come around yet: no part of a recording.
-    pub(crate) fn is_left_by_flight(&mut self) {
-        self.info.left_until = self.word(offset_of!(abi::rtu_ring, head)) & !7;
-    }
-
-    /// Gives it back, but for the newest sub-buffer, which begins with its time. Only while no event of its process is enabled.
+    /// Gives back what a flight recorder has left that was killed, though it may not have come around yet: no part of a recording. The newest
+    /// sub-buffer is left, which begins with its time. To be called while no event of its process is enabled.
     pub(crate) fn give_back_left_by_flight(&mut self) {
-        self.is_left_by_flight();
-        let head = self.info.left_until;
+        let head = self.word(offset_of!(abi::rtu_ring, head)) & !7;
+        self.info.left_until = head;
         let begin = head - head % self.info.layout.sub_bytes;
         if begin > self.tail {
             self.sync = None;
