@@ -132,6 +132,19 @@ impl Rtscope {
         }
     }
 
+    /// What is known of a watch that does not end: where its threads are, or who else has its output.
+    fn hangs(&mut self) -> String {
+        self.received.notes.extend(self.errors.try_iter());
+        let lines: Vec<&str> = self.received.lines.iter().map(type_of).collect();
+        let is_over = self.child.try_wait().is_ok_and(|status| status.is_some());
+        let threads = if is_over {
+            "it has, and another process has its output".to_owned()
+        } else {
+            threads(self.pid())
+        };
+        format!("rtscope does not end: {threads}; its notes: {:?}; its lines: {lines:?}", self.received.notes)
+    }
+
     fn missing<T>(&mut self, what: &str, error: RecvTimeoutError) -> Result<T> {
         self.received.notes.extend(self.errors.try_iter());
         let how = if error == RecvTimeoutError::Timeout {
@@ -165,7 +178,7 @@ impl Rtscope {
             match self.output.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.received.lines.push(line),
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => bail!("rtscope does not end: {:?}", self.received.notes),
+                Err(RecvTimeoutError::Timeout) => bail!("{}", self.hangs()),
             }
         }
         // COMMAND may outlive rtscope and hold its standard error open; but all notes of rtscope have come by now.
@@ -183,6 +196,25 @@ impl Drop for Rtscope {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The threads of a process: name, state, and the function of the kernel and the system call in which each is.
+fn threads(pid: u32) -> String {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return "it is gone".to_owned() };
+    let of = |task: std::fs::DirEntry| {
+        let text = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let state =
+            text("stat").rsplit(") ").next().and_then(|rest| rest.split(' ').next().map(str::to_owned));
+        let call = text("syscall").split(' ').next().map(str::to_owned);
+        format!(
+            "{} {} {} {}",
+            text("comm").trim(),
+            state.unwrap_or_default(),
+            text("wchan"),
+            call.unwrap_or_default().trim()
+        )
+    };
+    tasks.flatten().map(of).collect::<Vec<_>>().join(", ")
 }
 
 fn type_of(line: &Value) -> &str {
