@@ -47,6 +47,8 @@ template <> struct rtscope__is_float<double> {
 };
 template <class Type> struct rtscope__is_float<const Type> : rtscope__is_float<Type> {
 };
+template <class Type> struct rtscope__is_float<volatile Type> : rtscope__is_float<Type> {
+};
 
 /* A pointer to elements of this type: any of that size and kind, such as enumerations, or of no type. */
 template <class Type, class Element>
