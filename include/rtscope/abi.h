@@ -172,6 +172,8 @@ enum rtu_flag {
 	RTU_BLOCKING = 4, /* a full ring is waited for, where the program allows it */
 	RTU_CHANNELS = 8, /* some events go to channels */
 	RTU_OR_RING = 16, /* those of threads that can have none go to their rings, instead of being lost */
+	/* Somebody takes every record; what is left when that one is killed is the next one's. Who ends in order takes the flag away. */
+	RTU_STREAMED = 32,
 };
 
 /* Blocking mode: after this time without a beat of the collector, threads wait no more. A disk may hold it up for seconds. */

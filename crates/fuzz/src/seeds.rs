@@ -131,6 +131,7 @@ pub(crate) fn ring_info() -> RingInfo {
         lost_before: 0,
         clock_offset_ns: 0,
         left_until: 0,
+        drops_earlier: false,
         choice: rtscope_programs::ThreadChoice::default(),
     }
 }

@@ -475,7 +475,7 @@ impl Programs {
         let number = self.look.look(Until::AllSeen);
         self.await_look(number, Instant::now() + LAST_LOOK, false, sink)?;
         let mut processes = self.users.values_mut().flat_map(|user| user.processes.values_mut());
-        processes.try_for_each(|process| process.tell(sink))?;
+        processes.try_for_each(|process| process.tell(sink).map(|()| process.settle()))?;
         Ok(drained.bytes)
     }
 

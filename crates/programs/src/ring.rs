@@ -111,6 +111,9 @@ pub struct RingInfo {
     /// What is before this position, and older than the recording, is what a flight recorder has left: no part of the recording.
     #[serde(default)]
     pub left_until: u64,
+    /// Nothing that is older than the recording is a part of it: no recorder was killed that was to take it.
+    #[serde(default)]
+    pub drops_earlier: bool,
     /// Whether its events are wanted, once somebody has decided that.
     #[serde(skip)]
     pub choice: ThreadChoice,
@@ -263,6 +266,7 @@ impl Ring {
             lost_before: word(offset_of!(abi::rtu_ring, lost_told)),
             clock_offset_ns: 0,
             left_until,
+            drops_earlier: false,
             choice: ThreadChoice::default(),
         };
         Ok(Some(Ring::of(mapping, info, name, (tail, sync), charge)))
@@ -314,6 +318,7 @@ impl Ring {
             lost_before: 0,
             clock_offset_ns: 0,
             left_until: 0,
+            drops_earlier: false,
             choice: ThreadChoice::default(),
         };
         let mapping = Mapping::new(file, index(bytes)).expect("it can be mapped");

@@ -54,6 +54,7 @@ impl Settings {
         let flag = |is: bool, flag: u32| if is { flag } else { 0 };
         let channels = self.channels.as_ref();
         flag(self.flight, abi::RTU_FLIGHT)
+            | flag(!self.flight, abi::RTU_STREAMED)
             | flag(self.blocking, abi::RTU_BLOCKING)
             | flag(channels.is_some(), abi::RTU_CHANNELS)
             | flag(channels.is_some_and(|channels| channels.or_ring), abi::RTU_OR_RING)

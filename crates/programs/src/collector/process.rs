@@ -187,12 +187,20 @@ impl Process {
         }
     }
 
+    /// Nothing more is taken, and nothing is owed: what a thread finishes later is nobody's.
+    pub(super) fn settle(&self) {
+        if let (Some(leader), true) = (self.providers.get(&0), self.is_recorded) {
+            leader.set_flags(0);
+        }
+    }
+
     fn drop_it(&mut self, why: String) {
         self.counters = self.counters();
         // A process that only watches changes nothing: the recording is another's, and the trouble may be the watcher's own (no
         // memory). The session's flags are cleared with the events: no thread may wait for a collector that takes nothing any more.
         if self.is_recorded {
             self.disable();
+            self.settle();
         }
         self.dropped = Some(why);
         let rings = std::mem::take(&mut self.rings);
@@ -489,11 +497,11 @@ impl Process {
     }
 }
 
-/// Disables all events of a provider.
+/// Disables all events of a provider. What is in its rings is still owed.
 fn disable(provider: &Provider) {
     provider.enable(None);
     if provider.info.number == 0 {
-        provider.set_session(0, 0, 0);
+        provider.set_session(0, provider.flags() & abi::RTU_STREAMED, 0);
     }
 }
 

@@ -248,20 +248,14 @@ impl Place {
     /// Hands over what was held. What a killed recorder of other events lost is no loss of this one: it is told apart while none of a process's events is
     /// enabled. False: nobody wants it any more.
     fn release(&mut self, around: &mut Surroundings<'_>) -> bool {
-        let was_flight = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
-            processes.get(&name.process).is_some_and(|tracked| tracked.was_flight)
-        };
-        let is_of_others = |name: &FileName, processes: &BTreeMap<ProcessId, Tracked>| {
-            was_flight(name, processes)
-                || processes.get(&name.process).is_some_and(|tracked| !tracked.has_same)
-        };
         for (name, content) in &mut self.held {
+            let Some(tracked) = self.processes.get(&name.process) else { continue };
             match content {
-                Content::Provider(provider) if is_of_others(name, &self.processes) => provider.forgive(),
-                Content::Ring(ring) if is_of_others(name, &self.processes) => ring.forgive(),
+                Content::Provider(provider) if tracked.owes_nothing() => provider.forgive(),
+                Content::Ring(ring) if tracked.owes_nothing() => ring.forgive(),
                 _ => {}
             }
-            if let (Content::Ring(ring), true) = (content, was_flight(name, &self.processes)) {
+            if let (Content::Ring(ring), true) = (content, tracked.was_flight) {
                 ring.give_back_left_by_flight();
             }
         }
@@ -446,6 +440,7 @@ impl Place {
                     if around.session.is_some() && self.is_served {
                         ring.give_back_overwritten();
                     }
+                    ring.info.drops_earlier = tracked.drops_earlier;
                     if ring.info.clock == abi::RTU_CLOCK_MONOTONIC {
                         ring.info.clock_offset_ns = tracked.monotonic_offset_ns;
                     }

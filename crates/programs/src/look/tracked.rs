@@ -39,6 +39,9 @@ pub(super) struct Tracked {
     pub(super) has_same: bool,
     /// It was a flight recorder: nobody was to take what its rings hold. As long as the process is held.
     pub(super) was_flight: bool,
+    /// Nobody owes a recording what is older than this one: also not what a thread was at when a recorder ended in order, or when a flight recorder
+    /// was killed.
+    pub(super) drops_earlier: bool,
     /// Nothing more is taken from it.
     pub(super) is_refused: bool,
 }
@@ -105,16 +108,24 @@ impl Tracked {
 
     /// Finds out whether a recorder that was killed has left events enabled, and disables them.
     pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
-        // A recorder that ends itself clears the flags. A program that has just started may have set those of this session.
-        let was_flight =
-            provider.info.number == 0 && !session.settings.flight && provider.flags() & abi::RTU_FLIGHT != 0;
         let left = provider.left_by_others(session.id, &session.settings.events);
-        self.was_flight |= was_flight;
-        self.is_held |= left.is_some() || was_flight;
+        if provider.info.number == 0 {
+            // A recorder that ends in order clears the flags. A program that has just started may have set those of this session.
+            self.was_flight = !session.settings.flight && provider.flags() & abi::RTU_FLIGHT != 0;
+            // Recorders of an earlier version set no flag for what they owe.
+            let is_owed = provider.flags() & abi::RTU_STREAMED != 0 || left.is_some() && !self.was_flight;
+            self.drops_earlier = !is_owed;
+        }
         self.has_same |= left == Some(true);
+        self.is_held |= left.is_some() || self.was_flight;
         if left.is_some() {
             provider.enable(None);
         }
+    }
+
+    /// Whether what the killed recorder has left, and lost, is nothing that this one is to have.
+    pub(super) fn owes_nothing(&self) -> bool {
+        self.was_flight || !self.has_same
     }
 
     /// Enables the requested events.

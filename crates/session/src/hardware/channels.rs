@@ -504,6 +504,7 @@ fn snapshot(mut events: ChannelEvents, notes: &ChannelNotes) -> io::Result<(Snap
                 lost_before: 0,
                 clock_offset_ns: 0,
                 left_until: 0,
+                drops_earlier: false,
                 choice: rtscope_programs::ThreadChoice::default(),
             };
             let image = RingImage::of_records(info.layout, &[&image.bytes])?;

@@ -540,7 +540,9 @@ impl Merge<'_> {
     fn go_on(&mut self, member: &mut Member<'_, '_>, until_ns: u64) -> io::Result<()> {
         let Member { ring, records, .. } = member;
         let Some(out) = self.streams.begun(ring.stream) else { return Ok(()) };
-        let is_ours = records.position() >= ring.info.left_until;
+        // What is to be left out is decided one by one.
+        let is_ours =
+            records.position() >= ring.info.left_until && (ring.has_begun || !ring.info.drops_earlier);
         if self.window.is_none() && ring.lost == ring.lost_written && is_ours {
             if let (Header::Complete { low, .. }, Some(sync)) = (records.header(), records.sync()) {
                 let _ = self.clock.seek(ring.info.clock, sync.complete(low));

@@ -170,7 +170,7 @@ impl LiveRing {
         }
         match (when, used) {
             (EventTime::Later, _) => Step::Later,
-            (EventTime::At(time_ns), _) if is_left && time_ns < started_ns => Step::Skip,
+            (EventTime::At(time_ns), _) if self.info.drops_earlier && time_ns < started_ns => Step::Skip,
             (EventTime::At(time_ns), Some(payload_bytes)) => {
                 Step::Event(Head { class: known.class, time_ns, payload_bytes, end })
             }

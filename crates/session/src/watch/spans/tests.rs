@@ -37,6 +37,7 @@ pub(crate) fn ring(tid: u32, comm: &str) -> RingInfo {
         lost_before: 0,
         clock_offset_ns: 0,
         left_until: 0,
+        drops_earlier: false,
         choice: rtscope_programs::ThreadChoice::default(),
     }
 }

@@ -195,10 +195,10 @@ fn random_lies_in_descriptions_spoil_no_trace() {
         let mut random = Random(seed);
         let played = PlayedPrograms::new();
         played.provider(0, 0, 1);
+        let mut recording = played.recording();
         for birth in 1..80 {
             played.liar(birth, &descriptions::provider(&mut random), &mut random);
         }
-        let mut recording = played.recording();
         let mut honest = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
         (0..10).for_each(|_| honest.events(0, 100));
         recording.poll_for(1000);

@@ -201,6 +201,28 @@ fn what_was_taken_before_a_kill_is_a_trace_and_the_rest_waits_for_another() {
 }
 
 #[test]
+fn what_is_finished_after_a_recorders_orderly_end_is_in_no_other_recording() {
+    let played = PlayedPrograms::new();
+    played.provider(0, 0, 1);
+    let mut ring = played.ring(0, abi::RTU_CLOCK_MONOTONIC);
+    let mut recording = played.recording();
+    ring.events(0, 10);
+    recording.poll_for(10);
+    assert_eq!(recording.end(&played).events, 10);
+    fs::remove_dir_all(played.trace()).unwrap();
+    // Of a thread that was at it, and of one whose ring was not there yet.
+    ring.events(0, 2);
+    let mut late = played.ring(1, abi::RTU_CLOCK_MONOTONIC);
+    late.events(0, 1);
+    let mut recording = played.recording();
+    ring.events(0, 5);
+    late.events(0, 5);
+    recording.poll_for(10);
+    let converted = recording.end(&played);
+    assert_eq!((converted.events, converted.earlier, converted.losses.as_slice()), (10, 0, [].as_slice()));
+}
+
+#[test]
 fn a_recorder_that_was_killed_after_the_end_knows_all_losses() {
     let played = PlayedPrograms::new();
     played.provider(0, 0, 1);
