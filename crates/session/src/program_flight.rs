@@ -148,6 +148,12 @@ impl ProgramFlight {
         self.shared.state().programs.count()
     }
 
+    /// Of the patterns, those of which no program has had an event, and what there is in their place.
+    #[must_use]
+    pub fn without_event(&self) -> Vec<String> {
+        self.shared.state().programs.without_event()
+    }
+
     /// For a watch; `None` when no patterns were given. `spans`: pairs the events as they come, which are among those of the patterns.
     pub fn for_watch(
         patterns: &[String],

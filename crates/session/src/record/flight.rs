@@ -95,6 +95,7 @@ pub fn run(
     };
     let Run { flight, budget, .. } = run;
     budget.refused().iter().chain(&budget.late()).for_each(|told| observer.note(told));
+    flight.programs.iter().flat_map(ProgramFlight::without_event).for_each(|told| observer.note(&told));
     for user in flight.programs.iter().flat_map(ProgramFlight::missed) {
         observer.note(&format!(
             "an event of --snapshot-on of a program of user {user} may have been overwritten before it was seen; a larger --user-buffer prevents that"

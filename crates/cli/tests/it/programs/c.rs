@@ -515,4 +515,10 @@ fn a_pattern_that_no_program_has_is_said_with_the_nearest() {
         assert_eq!(remarks, Vec::from_iter(says), "{asked}: {account}");
         fs::remove_dir_all(fixture.trace()).expect("it was made");
     }
+    // A flight recorder of the same says it, too.
+    let mut command = rtscope();
+    command.args(["record", "--flight-recorder", "-u", "tset:*", "-o"]).arg(fixture.trace()).arg("--");
+    let output = command.arg(&fixture.emitter).args(["count", "10"]).output().expect("it can be run");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(notes.contains("no program had an event 'tset:*'; the nearest provider is 'test'"), "{notes}");
 }
