@@ -18,6 +18,7 @@ use libbpf_rs::{
 use rtscope_abi::fds as abi;
 use rtscope_event::{DescriptorLosses, DescriptorRecord, Pid};
 use rtscope_ring::SharedMemory;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::Read;
@@ -55,6 +56,8 @@ pub struct DescriptorPrograms {
     /// First: it reads a map of the object.
     ring: RingBuffer<'static>,
     arrived: Arc<Mutex<Arrived>>,
+    /// Records that were read.
+    taken: Cell<u64>,
     losses: SharedMemory,
     links: Vec<Link>,
     scans: Vec<Link>,
@@ -104,8 +107,16 @@ impl DescriptorPrograms {
         let arrived = Arc::<Mutex<Arrived>>::default();
         let ring = ring(&object, &arrived)?;
         let (links, scans) = (Vec::new(), Vec::new());
-        let mut programs =
-            DescriptorPrograms { ring, arrived, losses, links, scans, follows_io_uring, object };
+        let mut programs = DescriptorPrograms {
+            ring,
+            arrived,
+            taken: Cell::new(0),
+            losses,
+            links,
+            scans,
+            follows_io_uring,
+            object,
+        };
         for pid in settings.processes.iter().flatten() {
             programs.follow(*pid)?;
         }
@@ -152,7 +163,7 @@ impl DescriptorPrograms {
             let mut told = [0; SCAN_STEP];
             loop {
                 let count = iter.read(&mut told).map_err(io)?;
-                while self.read(take) > 0 {}
+                self.read_told(take);
                 if count == 0 {
                     break;
                 }
@@ -161,11 +172,20 @@ impl DescriptorPrograms {
         Ok(())
     }
 
+    /// Takes what had come when it was called. What comes meanwhile is left: programs may be quicker than who follows them, and this would have no
+    /// end. How many records that were.
+    pub fn read_told(&self, take: &mut dyn FnMut(DescriptorRecord)) -> u64 {
+        let (before, until) = (self.taken.get(), self.records());
+        while self.taken.get() < until && self.read(take) > 0 {}
+        self.taken.get() - before
+    }
+
     /// Takes a part of what has come. How many records that were; 0: nothing is left.
-    pub fn read(&self, take: &mut dyn FnMut(DescriptorRecord)) -> usize {
+    fn read(&self, take: &mut dyn FnMut(DescriptorRecord)) -> usize {
         self.ring.consume_raw_n(BATCH);
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         let count = arrived.records.len();
+        self.taken.set(self.taken.get() + count as u64);
         arrived.records.drain(..).for_each(take);
         count
     }

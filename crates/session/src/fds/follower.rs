@@ -74,13 +74,7 @@ impl Follower {
     /// Takes what has come. Whether something is missing since the last scan.
     pub fn look(&mut self) -> bool {
         let Follower { programs, descriptors, read, .. } = self;
-        loop {
-            let count = programs.read(&mut |record| descriptors.record(&record));
-            *read += count as u64;
-            if count == 0 {
-                break;
-            }
-        }
+        *read += programs.read_told(&mut |record| descriptors.record(&record));
         descriptors.advance(monotonic_now());
         self.programs.losses().holes() + self.descriptors.counts().files_not_known > self.holes
     }
