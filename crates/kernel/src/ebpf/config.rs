@@ -3,7 +3,7 @@
 
 use super::TracepointPair;
 use rtscope_abi as abi;
-use rtscope_event::{End, Glob, Irq, OriginKind, Pid, Tid, Tracker, WaitKind};
+use rtscope_event::{End, Glob, Irq, LateResponse, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +85,28 @@ pub struct TrackerConfig {
     pub follows: Follows,
     /// By what its operations are counted apart; `None`: all together.
     pub counted_by: Option<CountedBy>,
+}
+
+impl TrackerConfig {
+    /// Whether something that has begun and not ended is this instance's: what its tracker follows, of its targets (`is_target()` in
+    /// bpf/core/target.bpf.h). `task`: whose it is, where that is known.
+    #[must_use]
+    pub fn means(&self, open: &LateResponse, task: Option<&TaskInfo>) -> bool {
+        let is_its_call = match &self.follows {
+            Follows::Syscalls(numbers) => numbers.contains(&(open.chain.origin.id as usize)),
+            _ => true,
+        };
+        let Target { name, pid, tid, is_command: _ } = &self.target;
+        let is_named = match name {
+            Some(name) => name.matches(open.comm.as_bytes()),
+            None => pid.is_some() || tid.is_some() || !task.is_some_and(|task| task.kthread),
+        };
+        self.follows.tracker() == open.tracker
+            && is_its_call
+            && is_named
+            && pid.is_none_or(|pid| pid == open.pid)
+            && tid.is_none_or(|tid| tid == open.tid)
+    }
 }
 
 /// By what the operations of a tracker are counted apart, each in a histogram.

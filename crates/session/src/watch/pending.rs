@@ -131,8 +131,11 @@ fn of_instances(
     let mut all = Vec::new();
     // Of one that is gone, nothing is under way.
     for late in open.iter().filter_map(|late| of_task(late, &tasks)) {
-        for (instance, (tracker, limit_ns)) in plan.trackers.iter().enumerate() {
-            if *tracker == late.tracker && is_meant(late.response_ns(), *limit_ns) {
+        let task = tasks.get(&late.tid);
+        for (instance, (_, limit_ns)) in plan.trackers.iter().enumerate() {
+            let in_kernel = plan.in_kernel(instance).and_then(|number| plan.ebpf.trackers.get(number));
+            let is_its = in_kernel.is_some_and(|tracker| tracker.means(&late, task));
+            if is_its && is_meant(late.response_ns(), *limit_ns) {
                 all.push(LateResponse { instance: instance as u8, threshold_ns: *limit_ns, ..late.clone() });
             }
         }

@@ -142,18 +142,21 @@ fn root_a_thread_is_watched_by_its_number() {
     });
 }
 
-/// Three threads of this process do the same; each tracker has another one, and nobody has the third.
+/// Three threads of this process do the same; each tracker has another one, and nobody has the third. Of each name, one of those that sleep longer
+/// sleeps when the watch ends.
 // NEEDS: one kernel
 #[test]
 fn root_each_tracker_has_targets_of_its_own() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        for name in ["e2e-mine", "e2e-theirs", "e2e-nobodys"] {
-            let sleeps = || {
+        let names = ["e2e-mine", "e2e-theirs", "e2e-nobodys"];
+        for (name, sleep_ms) in names.iter().flat_map(|name| [3, 70, 110].map(|sleep_ms| (*name, sleep_ms))) {
+            let is_over = &is_over;
+            let sleeps = move || {
                 // ORDER: relaxed; a flag that stands for itself.
                 while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    std::thread::sleep(std::time::Duration::from_millis(3));
+                    std::thread::sleep(std::time::Duration::from_millis(sleep_ms));
                 }
             };
             std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, sleeps).expect("a thread");
