@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 int rtscope__has_ptwrite_2(void);
+void rtscope_execute_ptwrite(void);
 int rtscope_emulate_ptwrite(const char *path);
 
 static int file = -1;
@@ -53,6 +54,14 @@ static void on_illegal(int signal, siginfo_t *info, void *context)
 	all[REG_RIP] += 5;
 }
 #endif
+
+/* Ends the program where there is none. */
+void rtscope_execute_ptwrite(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile(".byte 0xf3, 0x48, 0x0f, 0xae, 0xe0" : : "a"(0)); /* ptwrite %rax */
+#endif
+}
 
 /* False: not here. */
 int rtscope_emulate_ptwrite(const char *path)

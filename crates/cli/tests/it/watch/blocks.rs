@@ -163,10 +163,12 @@ fn request(late: &LateResponse) -> &BlockRequest {
 }
 
 impl Read {
-    /// Whether a request began and ended while it was made.
+    /// Whether a request began and ended while it was made. Its middle was, too: a quick one of the next read is within the error of the stamps.
     fn has(&self, late: &LateResponse) -> bool {
-        late.chain.origin.time_ns.0 + STAMPS_NS >= self.before_ns
-            && late.end_ns.0 <= self.after_ns + STAMPS_NS
+        let (begin_ns, end_ns) = (late.chain.origin.time_ns.0, late.end_ns.0);
+        begin_ns + STAMPS_NS >= self.before_ns
+            && end_ns <= self.after_ns + STAMPS_NS
+            && (self.before_ns..=self.after_ns).contains(&begin_ns.midpoint(end_ns))
     }
 }
 

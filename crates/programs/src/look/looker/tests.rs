@@ -70,9 +70,11 @@ fn a_user_with_many_directories_to_check_has_the_turn_of_one_and_delays_nobody()
             }
         }
         let of_liar = now.iter().filter(|(place, _)| **place != other);
-        let begun = of_liar.clone().count();
-        // The second one, if the first one was done just before the turn was over.
-        assert!(begun <= 2, "turn {turns}: {now:?}");
+        // What earlier turns left of others may be little. At the end of the turn, one is not done.
+        let is_left = |(place, count): &(&PlaceId, &u32)| {
+            *count + ended.get(place).copied().unwrap_or_default() < PROCESSES
+        };
+        assert!(of_liar.clone().filter(is_left).count() <= 1, "turn {turns}: {now:?}");
         if turns == 1 {
             assert_eq!(
                 now.get(&other),
