@@ -180,9 +180,9 @@ fn run_everything(request: &Request, selection: &Selection, tally: &mut Tally) -
     step(tally, "tests that run alone", |tally| {
         ALONE.iter().try_for_each(|(member, test)| run_alone(&build, member, test, tally))
     })?;
+    let asked = if request.all { vm::Asked::All } else { vm::Asked::Turn };
     step(tally, "virtual machines, clippy, other tests", |tally| {
-        let plan =
-            vm::plan_for_test(&build, request.all, |binary, name| selection.takes(binary, name), tally)?;
+        let plan = vm::plan_for_test(&build, asked, |binary, name| selection.takes(binary, name), tally)?;
         let estimates = Estimates::read();
         let mut jobs = vec![clippy_and_examples(), unit_tests(&build)];
         jobs.extend(quiet(&build).map(|binary| Job {
@@ -314,7 +314,8 @@ fn run_part(selection: &Selection, tally: &mut Tally) -> Result<()> {
     if !found {
         bail!("there is no crate and no test of that name");
     }
-    if let Some(plan) = vm::plan_for_test(&build, false, |binary, name| selection.takes(binary, name), tally)?
+    if let Some(plan) =
+        vm::plan_for_test(&build, vm::Asked::Stated, |binary, name| selection.takes(binary, name), tally)?
     {
         queue::run(plan.jobs(&Estimates::read()), Vec::new(), workers(), tally);
         plan.report(tally)?;

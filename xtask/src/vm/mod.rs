@@ -41,6 +41,7 @@ pub use column::ALL;
 use column::{KernelJob, KernelRun};
 use guest::Verdict;
 use kernels::{Image, Kernel};
+pub use needs::Asked;
 use options::Action;
 pub use options::Options;
 use qemu::Qemu;
@@ -84,14 +85,15 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     Ok(tally.finish())
 }
 
-/// The part of `./x test`, of the tests that are wanted. What cannot be had is a skip, and nothing is left to do then.
+/// The part of `./x test`, of the tests that are wanted. `asked`: all, or those that are named, or those that have their turn. What cannot be had is a skip,
+/// and nothing is left to do then.
 pub fn plan_for_test(
     build: &Build,
-    all: bool,
+    asked: Asked,
     wanted: impl Fn(&TestBinary, &str) -> bool,
     tally: &mut Tally,
 ) -> Result<Option<Plan>> {
-    let options = Options::for_test(all);
+    let options = Options { asked, ..Options::for_test(asked == Asked::All) };
     let reason = missing_tool().or_else(|| fetch(&options).err().map(|error| format!("{error:#}")));
     if let Some(reason) = reason {
         let names: Vec<&str> = options.kernels.iter().map(|kernel| kernel.name).collect();
@@ -169,12 +171,16 @@ impl Plan {
         jobs
     }
 
+    fn turn(&self, test: &suite::Test) -> usize {
+        self.day.wrapping_add(test.place())
+    }
+
     /// The tests of a kernel in groups for one machine, each with the time that it is expected to take.
     fn divided(&self, kernel: &Kernel, estimates: &Estimates) -> Vec<(Vec<usize>, f64)> {
         let mut open: Vec<(Machine, Vec<usize>, f64)> = Vec::new();
         let mut groups = Vec::new();
         for (number, test) in self.suite.tests.iter().enumerate() {
-            if !test.needs.runs_on(kernel, self.options.cross, self.day.wrapping_add(test.place())) {
+            if !test.needs.runs_on(kernel, self.options.asked, self.turn(test)) {
                 continue;
             }
             let machine = test.machine();
@@ -222,6 +228,15 @@ impl Plan {
             println!();
             table::lines(suite, &runs).iter().for_each(|line| println!("{line}"));
             println!();
+        }
+        let is_asked_later =
+            |test: &&suite::Test| self.options.asked == Asked::Turn && test.needs.waits(self.turn(test));
+        match suite.tests.iter().filter(is_asked_later).count() {
+            0 => {}
+            count => tally.add(
+                &format!("virtual machines: {count} tests"),
+                Outcome::Skip("they have their turn with other days' commits (./x vm runs all)".into()),
+            ),
         }
         for run in runs {
             tally.unstable.extend(run.unstable.iter().map(|test| format!("{}: {test}", run.kernel)));

@@ -4,7 +4,11 @@
 //! It stands above the test, in a comment: `// NEEDS: sched_ext, cpus 4`. A test runs where that is, once: what does not
 //! depend on the kernel gives the same answer on all of them, and an emulated CPU is slow. What does depend on it says
 //! `verifier`: each kernel is asked. What seldom does, because it stands on parts that are asked of each kernel, says `one kernel`: it is another one on
-//! each day of commits, so that all are asked within three days. `./x vm` and `./x test --all` ask every kernel anyway.
+//! each day of commits, and none on every second one.
+//!
+//! Emulated machines would take most of the time of `./x test`: what needs a machine of its own has its turn on every second day of commits, and of the two
+//! kernels of one version, with PREEMPT_RT and without, one is asked what `verifier` says. Within six days everything has had its turn. A test that is
+//! named has it always (`Asked::Stated`); `./x vm` and `./x test --all` ask every kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,8 +22,21 @@ use crate::tidy;
 
 /// What the line begins with.
 const MARK: &str = "// NEEDS: ";
+/// Within so many days every test has had its turn: of three kernels, on every second day.
+const DAYS: usize = 6;
 /// The kernels of `./x test`, cheapest first: in newer ones an emulated CPU is slower.
 pub const OF_TEST: [&str; 4] = ["6.12", "6.12-rt", "newest", "newest-rt"];
+
+/// On which kernels tests run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// On all that have what it needs.
+    All,
+    /// Where it says something new.
+    Stated,
+    /// There, when it has its turn.
+    Turn,
+}
 
 /// What a test needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -89,7 +106,7 @@ impl Needs {
         (kernel.preempt_rt || !self.preempt_rt) && (kernel.sched_ext || !self.sched_ext)
     }
 
-    /// The kernels of `./x test` that it runs on. `turn`: chooses where one is asked, and which does not matter.
+    /// The kernels of `./x test` that it runs on in a turn.
     fn stated(&self, turn: usize) -> Vec<&'static str> {
         if self.host || self.real_time.is_some() {
             return Vec::new();
@@ -101,7 +118,7 @@ impl Needs {
             kernels.truncate(OF_TEST.len() - 1);
         }
         if self.one_kernel {
-            return kernels.get(turn % kernels.len().max(1)).copied().into_iter().collect();
+            return kernels.get(turn % (2 * kernels.len()).max(1)).copied().into_iter().collect();
         }
         let in_guest = self.guest
             || self.preempt_rt
@@ -111,14 +128,31 @@ impl Needs {
             || self.cpus.is_some()
             || !self.modules.is_empty();
         if !self.verifier {
-            kernels.truncate(usize::from(in_guest));
+            kernels.truncate(usize::from(in_guest && turn % 2 == 0));
+        } else if kernels.len() > 2 {
+            kernels.remove(turn % 2);
         }
         kernels
     }
 
-    /// Whether it runs on a kernel. `cross`: on all that have what it needs. `turn`: any number, another for each day of commits and test.
-    pub fn runs_on(&self, kernel: &Kernel, cross: bool, turn: usize) -> bool {
-        if cross { self.has(kernel) && !self.host } else { self.stated(turn).contains(&kernel.name) }
+    /// Where it would say something new, in this turn or the next that it has.
+    fn stated_soon(&self, turn: usize) -> Vec<&'static str> {
+        let turns = (0..DAYS).map(|later| self.stated(turn.wrapping_add(later)));
+        turns.into_iter().find(|kernels| !kernels.is_empty()).unwrap_or_default()
+    }
+
+    /// Whether it runs on a kernel. `turn`: any number, another for each day of commits and test.
+    pub fn runs_on(&self, kernel: &Kernel, asked: Asked, turn: usize) -> bool {
+        match asked {
+            Asked::All => self.has(kernel) && !self.host,
+            Asked::Stated => self.stated_soon(turn).contains(&kernel.name),
+            Asked::Turn => self.stated(turn).contains(&kernel.name),
+        }
+    }
+
+    /// Whether it runs somewhere, in another turn than this.
+    pub fn waits(&self, turn: usize) -> bool {
+        self.stated(turn).is_empty() && !self.stated_soon(turn).is_empty()
     }
 
     /// The machine of its guest: two CPUs and the host's clocks, unless it needs something else. Emulated CPUs run one at a
@@ -197,36 +231,49 @@ pub fn stated_needs(source: &str) -> Vec<(&str, Option<&str>)> {
 mod tests {
     use super::*;
 
-    fn kernels(text: &str, cross: bool) -> Vec<&'static str> {
+    fn kernels(text: &str, asked: Asked) -> Vec<&'static str> {
         let needs = Needs::parse(text).expect("known words");
-        KERNELS.iter().filter(|kernel| needs.runs_on(kernel, cross, 0)).map(|kernel| kernel.name).collect()
+        KERNELS.iter().filter(|kernel| needs.runs_on(kernel, asked, 0)).map(|kernel| kernel.name).collect()
     }
 
     #[test]
-    fn what_seldom_depends_on_the_kernel_is_asked_of_each_in_turn() {
+    fn within_six_days_everything_has_had_its_turn() {
         let asked = |text: &str, turn| Needs::parse(text).expect("known words").stated(turn);
-        let three: Vec<_> = (7..10).map(|turn| asked("one kernel", turn)).collect();
-        assert_eq!(three, [["6.12-rt"], ["newest"], ["6.12"]]);
-        assert_eq!(asked("one kernel, preempt_rt", 4), ["6.12-rt"]);
-        assert_eq!(kernels("one kernel", true).len(), KERNELS.len());
+        let of_a_week = |text| (7..7 + DAYS).map(|turn| asked(text, turn)).collect::<Vec<_>>();
+        assert_eq!(
+            of_a_week("one kernel"),
+            [vec!["6.12-rt"], vec!["newest"], vec![], vec![], vec![], vec!["6.12"]]
+        );
+        assert_eq!(of_a_week("machine, sched_ext").concat(), ["newest"; 3]);
+        assert_eq!(of_a_week("one kernel, preempt_rt").concat(), ["6.12-rt", "newest-rt", "6.12-rt"]);
+        for (turn, other) in [(0, "6.12-rt"), (1, "6.12")] {
+            assert_eq!(asked("verifier", turn), [other, "newest"]);
+        }
+        assert!(of_a_week("host").concat().is_empty());
+        for text in ["one kernel", "machine, sched_ext", "cgroups", "one kernel, preempt_rt"] {
+            let needs = Needs::parse(text).expect("known words");
+            assert!((0..DAYS).any(|turn| needs.waits(turn)), "{text}");
+            assert!((0..DAYS).all(|turn| !needs.stated_soon(turn).is_empty()), "{text}");
+        }
     }
 
     #[test]
     fn a_test_runs_where_it_has_what_it_needs_and_only_once() {
-        assert_eq!(kernels("cgroups", false), ["6.12"]);
-        assert_eq!(kernels("preempt_rt, hotplug", false), ["6.12-rt"]);
-        assert_eq!(kernels("sched_ext, cpus 4", false), ["newest"]);
-        assert_eq!(kernels("sched_ext, preempt_rt", false), ["newest-rt"]);
-        assert_eq!(kernels("module loop", false), ["6.12"]);
-        assert!(kernels("host", false).is_empty() && kernels("host", true).is_empty());
+        use Asked::{All, Stated};
+        assert_eq!(kernels("cgroups", Stated), ["6.12"]);
+        assert_eq!(kernels("preempt_rt, hotplug", Stated), ["6.12-rt"]);
+        assert_eq!(kernels("sched_ext, cpus 4", Stated), ["newest"]);
+        assert_eq!(kernels("sched_ext, preempt_rt", Stated), ["newest-rt"]);
+        assert_eq!(kernels("module loop", Stated), ["6.12"]);
+        assert!(kernels("host", Stated).is_empty() && kernels("host", All).is_empty());
     }
 
     #[test]
     fn what_depends_on_the_kernel_is_asked_of_each() {
-        assert_eq!(kernels("verifier", false), OF_TEST[..3]);
-        assert_eq!(kernels("verifier, sched_ext", false), ["newest", "newest-rt"]);
-        assert_eq!(kernels("verifier", true).len(), KERNELS.len());
-        assert_eq!(kernels("cgroups", true).len(), KERNELS.len());
+        assert_eq!(kernels("verifier, sched_ext", Asked::Turn), ["newest", "newest-rt"]);
+        for text in ["verifier", "cgroups", "one kernel"] {
+            assert_eq!(kernels(text, Asked::All).len(), KERNELS.len());
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 
 use super::kernels::{KERNELS, Kernel};
-use super::needs::OF_TEST;
+use super::needs::{Asked, OF_TEST};
 
 /// What `./x vm --help` prints.
 pub const HELP: &str = "\
@@ -59,8 +59,8 @@ pub struct Options {
     pub kernels: Vec<Kernel>,
     /// A part of the names of the tests to run.
     pub filter: String,
-    /// Each test on every kernel that has what it needs, not only where it says something new.
-    pub cross: bool,
+    /// On which kernels each test runs.
+    pub asked: Asked,
     /// Tests with a short form run their long one.
     pub all: bool,
     pub timing: bool,
@@ -85,9 +85,8 @@ impl Options {
     pub fn for_test(all: bool) -> Options {
         Options {
             kernels: KERNELS.iter().filter(|kernel| all || OF_TEST.contains(&kernel.name)).copied().collect(),
-            cross: all,
+            asked: if all { Asked::All } else { Asked::Turn },
             all,
-
             brief: true,
             ..Options::default()
         }
@@ -100,7 +99,7 @@ impl Default for Options {
         Options {
             kernels: Vec::new(),
             filter: String::new(),
-            cross: true,
+            asked: Asked::All,
             all: false,
             timing: false,
             stress_s: STRESS_S,
@@ -131,7 +130,7 @@ pub fn parse(arguments: &[&str]) -> Result<Action> {
                 let number = arguments.next().and_then(|number| number.parse().ok()).filter(|&jobs| jobs > 0);
                 options.jobs = number.context("--jobs needs a number from 1")?;
             }
-            "--quick" => options.cross = false,
+            "--quick" => options.asked = Asked::Turn,
             "--all" => options.all = true,
             "--timing" => options.timing = true,
             "--stress" => {
