@@ -3,7 +3,7 @@
 
 use super::TracepointPair;
 use rtscope_abi as abi;
-use rtscope_event::{End, Glob, Irq, LateResponse, OriginKind, Pid, TaskInfo, Tid, Tracker, WaitKind};
+use rtscope_event::{End, Glob, Irq, LateResponse, OriginKind, Pid, Tid, Tracker, WaitKind};
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
@@ -88,24 +88,17 @@ pub struct TrackerConfig {
 }
 
 impl TrackerConfig {
-    /// Whether something that has begun and not ended is this instance's: what its tracker follows, of its targets (`is_target()` in
-    /// bpf/core/target.bpf.h). `task`: whose it is, where that is known.
+    /// Whether something that has begun and not ended is this instance's: what its tracker follows, of its targets. `is_kernels`: the tracker follows
+    /// tasks, and this one is a kernel thread.
     #[must_use]
-    pub fn means(&self, open: &LateResponse, task: Option<&TaskInfo>) -> bool {
+    pub fn means(&self, open: &LateResponse, is_kernels: bool) -> bool {
         let is_its_call = match &self.follows {
             Follows::Syscalls(numbers) => numbers.contains(&(open.chain.origin.id as usize)),
             _ => true,
         };
-        let Target { name, pid, tid, is_command: _ } = &self.target;
-        let is_named = match name {
-            Some(name) => name.matches(open.comm.as_bytes()),
-            None => pid.is_some() || tid.is_some() || !task.is_some_and(|task| task.kthread),
-        };
         self.follows.tracker() == open.tracker
             && is_its_call
-            && is_named
-            && pid.is_none_or(|pid| pid == open.pid)
-            && tid.is_none_or(|tid| tid == open.tid)
+            && self.target.is(open.pid, open.tid, open.comm.as_bytes(), is_kernels)
     }
 }
 
@@ -213,6 +206,17 @@ pub struct Target {
     pub is_command: bool,
 }
 
+impl Target {
+    /// As the kernel judges it (`is_target()` in bpf/core/target.bpf.h).
+    fn is(&self, pid: Pid, tid: Tid, comm: &[u8], is_kernels: bool) -> bool {
+        let is_named = match &self.name {
+            Some(name) => name.matches(comm),
+            None => self.pid.is_some() || self.tid.is_some() || !is_kernels,
+        };
+        is_named && self.pid.is_none_or(|wanted| wanted == pid) && self.tid.is_none_or(|wanted| wanted == tid)
+    }
+}
+
 /// Until they wait again; from outside the tasks.
 impl Default for ResponseConfig {
     fn default() -> ResponseConfig {
@@ -233,5 +237,27 @@ pub struct OriginFilter {
 impl Default for OriginFilter {
     fn default() -> OriginFilter {
         OriginFilter { kinds: vec![OriginKind::Timer, OriginKind::Irq, OriginKind::Vector], irqs: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_judged_as_in_the_kernel() {
+        let of = |name: Option<&str>, pid: Option<u32>, tid: Option<u32>| Target {
+            name: name.map(|name| Glob::new(name).expect("a pattern")),
+            pid: pid.map(Pid),
+            tid: tid.map(Tid),
+            is_command: false,
+        };
+        let is = |target: Target, is_kernels| target.is(Pid(5), Tid(6), b"kworker/0", is_kernels);
+        assert!(is(of(None, None, None), false), "a task of user space, or what a device does");
+        assert!(!is(of(None, None, None), true));
+        assert!(is(of(Some("kw*"), None, None), true) && is(of(None, Some(5), None), true));
+        for other in [of(Some("x*"), None, None), of(None, Some(6), None), of(Some("kw*"), None, Some(5))] {
+            assert!(!is(other, false));
+        }
     }
 }

@@ -102,9 +102,14 @@ fn failed(error: rtscope_kernel::Error) -> Failure {
     Failure::doing("reading what has not ended", error)
 }
 
-/// With what is known of its task. A block request and a pair know it by themselves, also when the task is gone.
+/// A block request and a pair know it by themselves, also when the task is gone; and whoever makes a request, also the kernel, makes it for a device.
+fn knows_its_task(late: &LateResponse) -> bool {
+    matches!(late.tracker, Tracker::Block | Tracker::Pair)
+}
+
+/// With what is known of its task.
 fn of_task(late: &LateResponse, tasks: &HashMap<Tid, TaskInfo>) -> Option<LateResponse> {
-    if matches!(late.tracker, Tracker::Block | Tracker::Pair) {
+    if knows_its_task(late) {
         return Some(late.clone());
     }
     let task = tasks.get(&late.tid)?;
@@ -131,10 +136,10 @@ fn of_instances(
     let mut all = Vec::new();
     // Of one that is gone, nothing is under way.
     for late in open.iter().filter_map(|late| of_task(late, &tasks)) {
-        let task = tasks.get(&late.tid);
+        let is_kernels = !knows_its_task(&late) && tasks.get(&late.tid).is_some_and(|task| task.kthread);
         for (instance, (_, limit_ns)) in plan.trackers.iter().enumerate() {
             let in_kernel = plan.in_kernel(instance).and_then(|number| plan.ebpf.trackers.get(number));
-            let is_its = in_kernel.is_some_and(|tracker| tracker.means(&late, task));
+            let is_its = in_kernel.is_some_and(|tracker| tracker.means(&late, is_kernels));
             if is_its && is_meant(late.response_ns(), *limit_ns) {
                 all.push(LateResponse { instance: instance as u8, threshold_ns: *limit_ns, ..late.clone() });
             }

@@ -142,8 +142,8 @@ fn root_a_thread_is_watched_by_its_number() {
     });
 }
 
-/// Three threads of this process do the same; each tracker has another one, and nobody has the third. Of each name, one of those that sleep longer
-/// sleeps when the watch ends.
+/// Three threads of this process do the same; each tracker has another one, and nobody has the third. Those that sleep longer mostly
+/// sleep when the watch ends.
 // NEEDS: one kernel
 #[test]
 fn root_each_tracker_has_targets_of_its_own() {
