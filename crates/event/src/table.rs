@@ -28,7 +28,7 @@ mod beside;
 mod classes;
 mod forms;
 #[macro_use]
-mod macros;
+mod generate;
 mod origin;
 #[macro_use]
 mod record;

@@ -2,8 +2,14 @@
 //! Each kind of record with another number in each field, and what has to come out.
 
 use super::*;
+use crate::report::late_response;
 use crate::{Controls, LateResponseRings, SharedMemory, Slot, first_record};
-use rtscope_event::{CpuMask, Irq, TaskState, VectorKind, WaitKind};
+use rtscope_abi as abi;
+use rtscope_event::{
+    Comm, CpuMask, End, Irq, LateResponse, Origin, OriginKind, Pid, Priority, StepKind, TaskState, Tid,
+    Tracker, VectorKind, WaitKind,
+};
+use std::mem::{offset_of, size_of};
 
 /// Bytes of a structure, filled field by field.
 struct Bytes(Vec<u8>);

@@ -22,6 +22,7 @@ mod late;
 #[cfg(test)]
 mod model;
 mod record;
+mod report;
 mod shared;
 mod stacks;
 mod stream;
@@ -29,10 +30,11 @@ mod syscall;
 
 pub use bank::{BankImage, Frame, Gaps};
 pub use control::{Controls, Trigger, TriggerState};
-pub use decode::{decode, late_response, pending, pending_pair, pending_request};
+pub use decode::decode;
 pub use expiry::{Expiry, TimerInterrupt};
 pub use late::{LateResponseRings, RawLateResponse};
 pub use record::{Slot, first_record};
+pub use report::{late_response, pending, pending_pair, pending_request};
 pub use shared::SharedMemory;
 pub use stacks::StackCopies;
 pub use stream::{CompleteRecords, StreamReader};

@@ -185,7 +185,7 @@ impl<'f> FollowedLines<'f> {
             match round.map_err(failed)? {
                 Round::Stopped => return Ok(Stage::Growing),
                 Round::More => {}
-                _ if is_over || self.follower.is_past(horizon_ns) || !audience.wait() => return Ok(stage),
+                _ if is_over || self.follower.is_past() || !audience.wait() => return Ok(stage),
                 _ => {}
             }
         }

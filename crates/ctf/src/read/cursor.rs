@@ -10,7 +10,7 @@ mod bookmark;
 pub(crate) use bookmark::Bookmark;
 
 use super::packet::{CUT, EventPlan, PacketHead, StreamPlans, TracePlans};
-use super::plan::Plan;
+use super::plan::{NumberPlace, Plan};
 use super::run::{MARGIN, NoVisitor, Position, State, Stop, Visit, run};
 use crate::regular::{Links, open_regular};
 use rtscope_event::exact::index;
@@ -494,6 +494,12 @@ impl<'t> Cursor<'t> {
     /// Runs a plan over the rest of the event, and stays before it.
     pub(crate) fn peek<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> Result<(), Damage> {
         self.walk(plan, visit, true)
+    }
+
+    /// A number in the rest of the event, unless it is negative or not all bytes up to it are here.
+    #[inline]
+    pub(crate) fn number(&self, place: NumberPlace) -> Option<u64> {
+        self.window.position(self.origin, self.at, self.content_end()).number_at(place)
     }
 
     #[inline]

@@ -49,7 +49,9 @@ pub use count::{Counts, StreamCount, count};
 pub use cursor::Damage;
 pub use follow::{FollowSource, Followed, Follower, Host, NamesFollower, Round, Stage};
 pub use index::{Losses, StreamGap};
-pub use plan::{Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, Plan, Scope, Shape, Style};
+pub use plan::{
+    Enumeration, Field, FieldIndex, Integer, NO_FIELD, NoStyle, NumberPlace, Plan, Scope, Shape, Style,
+};
 pub use print::{Format, Piece, WriteEvent, print};
 pub use recording::{Trace, read_trace};
 pub use rtscope_event::{Pattern, PatternList, is_event_named, nearest};

@@ -107,6 +107,17 @@ pub struct Integer {
     pub(crate) slot: Slot,
 }
 
+/// Where in an event a number is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberPlace {
+    /// Of what is skipped.
+    pub(crate) align: u32,
+    pub(crate) skip: u64,
+    /// 8, 16, 32 or 64.
+    pub(crate) bits: u32,
+    pub(crate) is_signed: bool,
+}
+
 /// How many elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Count {
@@ -293,6 +304,28 @@ impl Plan {
             });
         }
         Plan { ops, tables: self.tables.clone(), ..Plan::default() }
+    }
+
+    /// Where its only value is, if that is a plain number at the same place in all events: reading it there costs a part of running the plan.
+    #[must_use]
+    pub fn only_number(&self) -> Option<NumberPlace> {
+        let (last, before) = self.ops.split_last()?;
+        let Op::Bytes(integer) = last else { return None };
+        let is_plain = integer.shown && !integer.clock && integer.slot == NO_SLOT;
+        let mut place =
+            NumberPlace { align: 1, skip: 0, bits: integer.bits.into(), is_signed: integer.signed };
+        for op in before {
+            match op {
+                Op::Skip(bits) => place.skip = place.skip.saturating_add(*bits),
+                Op::Align(align) if place.skip == 0 => place.align = place.align.max(*align),
+                // What is aligned already stays so.
+                Op::Align(align) if *align <= place.align => {
+                    place.skip = place.skip.next_multiple_of((*align).into());
+                }
+                _ => return None,
+            }
+        }
+        is_plain.then_some(place)
     }
 
     /// Alignment and size in bits, if they are the same for all events.

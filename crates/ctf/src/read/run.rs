@@ -6,7 +6,7 @@
 //! is bounded by the size of the content.
 
 use super::class::{ByteOrder, NO_SLOT, Slot};
-use super::plan::{Case, Count, FieldIndex, Integer, Op, Plan};
+use super::plan::{Case, Count, FieldIndex, Integer, NumberPlace, Op, Plan};
 use rtscope_event::exact::{self, index, low_half};
 
 /// Why a run ended early.
@@ -181,6 +181,16 @@ impl<'a> Position<'a> {
                 }
             }
         })
+    }
+
+    /// The number there, from here on; `None`: it is negative, or not all bytes up to it are here.
+    #[inline]
+    pub(crate) fn number_at(mut self, place: NumberPlace) -> Option<u64> {
+        self.align(place.align);
+        self.skip(place.skip).ok()?;
+        let value = self.whole(place.bits).ok()?;
+        let is_negative = place.is_signed && value >> (place.bits - 1) != 0;
+        (!is_negative).then_some(value)
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a [u8], Stop> {
@@ -401,6 +411,60 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What a plan shows.
+    struct Shown(Vec<u64>);
+
+    impl Visit for Shown {
+        fn literal(&mut self, _: &[u8]) {}
+        fn integer(&mut self, _: &Plan, _: &Integer, value: u64) {
+            self.0.push(value);
+        }
+        fn float(&mut self, _: FieldIndex, _: f64) {}
+        fn text(&mut self, _: FieldIndex, _: &[u8]) {}
+        fn element(&mut self, _: u64) {}
+    }
+
+    fn integer(bits: u8, signed: bool) -> Integer {
+        let (base, order) = (crate::read::class::Base::Decimal, ByteOrder::Little);
+        let (field, enumeration, shown, clock) = (0, 0, true, false);
+        Integer { bits, signed, base, field, enumeration, order, shown, clock, slot: NO_SLOT }
+    }
+
+    #[test]
+    fn the_only_number_of_a_plan_is_what_the_plan_shows() {
+        let mut bytes: Vec<u8> = (0..40_u8).map(|i| i.wrapping_mul(0x9d) ^ 0x80).collect();
+        bytes.extend([0xee; MARGIN]);
+        let begin = [vec![], vec![Op::Skip(8)], vec![Op::Align(32)], vec![Op::Align(32), Op::Skip(40)]];
+        let middle = [vec![], vec![Op::Align(8)], vec![Op::Align(32)], vec![Op::Align(64), Op::Skip(16)]];
+        let (mut known, mut negative) = (0, 0);
+        for (begin, middle) in begin.iter().flat_map(|begin| middle.iter().map(move |middle| (begin, middle)))
+        {
+            for (bits, signed) in [(8, true), (16, false), (32, true), (32, false), (64, true)] {
+                let ops = [begin.clone(), middle.clone(), vec![Op::Bytes(integer(bits, signed))]].concat();
+                let plan = Plan { ops, ..Plan::default() };
+                let Some(place) = plan.only_number() else { continue };
+                for at in (0..40).map(|byte| byte * 8) {
+                    let mut shown = Shown(Vec::new());
+                    let position = Position::new(&bytes, at, 40 * 8);
+                    let ran = run(&plan, &mut position.clone(), &mut State::default(), &mut shown);
+                    let value =
+                        shown.0.first().copied().filter(|value| !signed || exact::signed(*value) >= 0);
+                    assert_eq!(position.number_at(place), value, "{plan:?} at {at}");
+                    known += u32::from(ran.is_ok());
+                    negative += u32::from(ran.is_ok() && value.is_none());
+                }
+            }
+        }
+        assert!(known > 1000 && negative > 100, "{known}, {negative}");
+        // Where it is depends on what is before it.
+        for ops in [vec![Op::SkipText], vec![Op::Skip(8), Op::Align(32)]] {
+            let ops = [ops, vec![Op::Bytes(integer(32, true))]].concat();
+            assert_eq!(Plan { ops, ..Plan::default() }.only_number(), None);
+        }
+        let noted = Integer { slot: 0, ..integer(32, true) };
+        assert_eq!(Plan { ops: vec![Op::Bytes(noted)], ..Plan::default() }.only_number(), None);
     }
 
     #[test]

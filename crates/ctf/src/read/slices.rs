@@ -10,7 +10,7 @@
 use super::cursor::Head;
 use super::lane::{ALWAYS, Interval, Lane, NextEvent, StreamReader};
 use super::parallel::{for_each, threads};
-use super::plan::Plan;
+use super::plan::{NumberPlace, Plan};
 use super::queue::{Output, Queue, StopOnPanic};
 use super::refine::refine;
 use super::run::Visit;
@@ -59,6 +59,12 @@ impl EventView<'_, '_> {
     /// The same, and stays before the event: it can then be shown.
     pub fn peek<V: Visit>(&mut self, plan: &Plan, visit: &mut V) -> bool {
         self.lane.peek(plan, visit)
+    }
+
+    /// A number of the event, which can then be shown. `None`: it is negative, or the bytes have to be read first, as [`EventView::peek`] does.
+    #[must_use]
+    pub fn number(&self, place: NumberPlace) -> Option<u64> {
+        self.lane.cursor.as_ref()?.number(place)
     }
 
     /// Runs a plan for the packet's context.

@@ -14,6 +14,7 @@ mod packet;
 mod reserved;
 mod ring;
 mod state;
+mod stream_file;
 mod trace;
 mod tracepoint;
 mod tsdl;

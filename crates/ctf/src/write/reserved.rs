@@ -15,7 +15,7 @@ use nix::sys::statfs::{EXT4_SUPER_MAGIC, fstatfs};
 use nix::sys::uio::pwritev;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 /// Allocated at once. Each stream may hold so much that others do not get, until it ends: little beside what a disk should have free.
 const STEP_BYTES: u64 = 2 << 20;
@@ -43,7 +43,7 @@ impl ReservedFile {
 
     /// Bytes that it takes on the disk.
     pub(super) fn blocks(&self) -> io::Result<u64> {
-        super::ring::blocks(&self.file)
+        self.file.metadata().map(|data| data.blocks() * 512)
     }
 
     /// Gives back the blocks that were not needed, and waits until the file is on the disk. After a kill, the next recorder does that.
@@ -134,7 +134,6 @@ impl Write for ReservedFile {
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
 
     /// Of a file into which this much was written, in pieces as of a collector: blocks before its end, and after it.
     fn blocks(bytes: usize) -> Option<(u64, u64)> {

@@ -13,17 +13,14 @@
 //! reader knows what has been overwritten, and one that was overtaken what it has missed. (A field of packets would be shown with
 //! each event, or warned of, by babeltrace2.)
 
-use super::followed::GrowingFile;
-use super::packet::PacketOutput;
-use super::reserved::ReservedFile;
+use super::stream_file::StreamFile;
 use crate::Error;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rtscope_event::MonotonicNs;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,14 +84,14 @@ impl Account {
 
 /// A file that nothing is added to.
 #[derive(Debug)]
-struct CompleteFile {
-    directory: Arc<File>,
-    name: String,
-    trace: usize,
-    account: RingAccount,
-    generation: u64,
-    bytes: u64,
-    content: FileContent,
+pub(super) struct CompleteFile {
+    pub(super) directory: Arc<File>,
+    pub(super) name: String,
+    pub(super) trace: usize,
+    pub(super) account: RingAccount,
+    pub(super) generation: u64,
+    pub(super) bytes: u64,
+    pub(super) content: FileContent,
 }
 
 /// What a file of a stream has.
@@ -149,6 +146,11 @@ impl FileRing {
         RingTrace { ring: self.clone(), number: state.overwritten.len() - 1 }
     }
 
+    /// The most bytes of a packet.
+    pub(super) fn packet_bytes(&self) -> u64 {
+        self.shared.packet_bytes
+    }
+
     /// Bytes of all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -201,7 +203,7 @@ impl FileRing {
     }
 
     /// The generation of an account, as it goes on.
-    fn latest(&self, account: RingAccount) -> Arc<AtomicU64> {
+    pub(super) fn latest(&self, account: RingAccount) -> Arc<AtomicU64> {
         Arc::clone(&self.state().accounts.entry(account).or_default().generation)
     }
 
@@ -222,14 +224,14 @@ impl FileRing {
     }
 
     /// The same for a file of this account.
-    fn add(&self, account: RingAccount, bytes: u64) -> io::Result<()> {
+    pub(super) fn add(&self, account: RingAccount, bytes: u64) -> io::Result<()> {
         let mut state = self.make_room(bytes)?;
         state.accounts.entry(account).or_default().used += bytes;
         state.added(account, bytes, &self.shared)
     }
 
     /// This many bytes were not needed.
-    fn give_back(&self, bytes: u64, account: RingAccount, generation: u64) {
+    pub(super) fn give_back(&self, bytes: u64, account: RingAccount, generation: u64) {
         let mut state = self.state();
         state.used = state.used.saturating_sub(bytes);
         let of = state.accounts.entry(account).or_default();
@@ -237,6 +239,18 @@ impl FileRing {
         if generation == of.generation() {
             of.added = of.added.saturating_sub(bytes);
         }
+    }
+
+    /// Nothing is added to this file any more, for which `held` bytes have been counted.
+    pub(super) fn complete(&self, file: CompleteFile, held: u64) {
+        let mut state = self.state();
+        state.used = (state.used + file.bytes).saturating_sub(held);
+        let of = state.accounts.entry(file.account).or_default();
+        of.used = (of.used + file.bytes).saturating_sub(held);
+        of.complete += 1;
+        state.serial += 1;
+        let key = (file.content.end, state.serial);
+        state.complete.insert(key, file);
     }
 }
 
@@ -355,21 +369,7 @@ impl RingTrace {
     /// # Errors
     /// When the directory cannot be opened.
     pub(super) fn stream(&self, directory: &Path, name: &str) -> Result<StreamFile, Error> {
-        let opened = File::open(directory).map_err(Error::io("open", directory))?;
-        let place = RingPlace {
-            trace: self.clone(),
-            path: directory.to_owned(),
-            directory: Arc::new(opened),
-            name: name.to_owned(),
-            number: 0,
-            account: None,
-            latest: self.ring.latest(None),
-            file_account: None,
-            generation: 0,
-            held: 0,
-            events: 0,
-        };
-        Ok(StreamFile { file: None, place: Some(place) })
+        StreamFile::of_ring(&self.ring, self.number, directory, name)
     }
 
     /// What of a trace with this environment in this directory was removed, as far as its files tell: the first of each stream says what
@@ -420,169 +420,4 @@ impl RingFileName {
         of_stream.parse::<u32>().ok()?;
         Some((stream.to_owned(), RingFileName { number: number.parse().ok()?, events: events.parse().ok()? }))
     }
-}
-
-/// Where a stream's files are.
-#[derive(Debug)]
-struct RingPlace {
-    trace: RingTrace,
-    path: PathBuf,
-    directory: Arc<File>,
-    name: String,
-    /// Of the current file.
-    number: u64,
-    /// On which files are that begin now, and its generation.
-    account: RingAccount,
-    latest: Arc<AtomicU64>,
-    /// Those that the current file is of.
-    file_account: RingAccount,
-    generation: u64,
-    /// What the current file takes.
-    held: u64,
-    /// Events of the stream before it, without those of state dumps.
-    events: u64,
-}
-
-impl RingPlace {
-    /// The generation that is being written.
-    fn latest(&self) -> u64 {
-        // ORDER: relaxed; see Account::generation().
-        self.latest.load(Ordering::Relaxed)
-    }
-
-    fn file_name(&self) -> String {
-        format!("{}_{}_{}", self.name, self.number, self.events)
-    }
-}
-
-/// What a stream is written to: a file, or several of a ring.
-#[derive(Debug)]
-pub(super) struct StreamFile {
-    /// `None` before the first packet of a file of a ring.
-    file: Option<ReservedFile>,
-    place: Option<RingPlace>,
-}
-
-impl StreamFile {
-    /// One file for all.
-    pub(super) fn single(file: File) -> StreamFile {
-        StreamFile { file: Some(ReservedFile::new(file)), place: None }
-    }
-
-    /// After the last packet.
-    pub(super) fn finish(mut self) -> io::Result<()> {
-        if self.place.is_some() {
-            return Ok(());
-        }
-        self.file.take().map_or(Ok(()), ReservedFile::finish)
-    }
-
-    /// What follows is on this account, in other files of a ring.
-    pub(super) fn set_account(&mut self, account: RingAccount) {
-        if let Some(place) = &mut self.place {
-            (place.account, place.latest) = (account, place.trace.ring.latest(account));
-        }
-    }
-
-    fn file(&mut self) -> io::Result<&mut ReservedFile> {
-        let missing = || io::Error::other("a stream has no file");
-        if let (None, Some(place)) = (&self.file, &mut self.place) {
-            let path = place.path.join(place.file_name());
-            (place.file_account, place.generation) = (place.account, place.latest());
-            self.file = Some(ReservedFile::plain(File::create_new(path)?));
-        }
-        self.file.as_mut().ok_or_else(missing)
-    }
-}
-
-impl GrowingFile for StreamFile {
-    fn rewrite(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file()?.rewrite(at, bytes)
-    }
-
-    fn rewrite_both(&mut self, at: u64, pieces: [&[u8]; 2]) -> io::Result<()> {
-        self.file()?.rewrite_both(at, pieces)
-    }
-
-    fn extend(&mut self, pages: &[u8]) -> io::Result<usize> {
-        let is_begun = self.file.is_some();
-        if let Some(place) = &mut self.place {
-            let account = if is_begun { place.file_account } else { place.account };
-            place.trace.ring.add(account, pages.len() as u64)?;
-            place.held += pages.len() as u64;
-        }
-        self.file()?.extend(pages)
-    }
-
-    fn most_ahead(&self) -> u64 {
-        self.packet_bytes()
-    }
-
-    fn cut(&mut self, at: u64) -> io::Result<()> {
-        if let Some(place) = &mut self.place {
-            place.trace.ring.give_back(place.held.saturating_sub(at), place.file_account, place.generation);
-            place.held = place.held.min(at);
-        }
-        self.file()?.cut(at)
-    }
-}
-
-impl Write for StreamFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file()?.write(bytes)
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.file()?.write_vectored(pieces)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl PacketOutput for StreamFile {
-    fn packet_bytes(&self) -> u64 {
-        self.place.as_ref().map_or(u64::MAX, |place| place.trace.ring.shared.packet_bytes)
-    }
-
-    fn is_due(&self) -> bool {
-        let is_other = |place: &RingPlace| self.file.is_some() && place.file_account != place.account;
-        self.place.as_ref().is_some_and(|place| place.generation != place.latest() || is_other(place))
-    }
-
-    fn next_file(&mut self, content: FileContent, events: u64) -> io::Result<()> {
-        let Some(place) = &mut self.place else { return Ok(()) };
-        let latest = place.latest();
-        let generation = std::mem::replace(&mut place.generation, latest);
-        let Some(file) = self.file.take() else { return Ok(()) };
-        // As the disk has it: a file system may need more than the content.
-        let bytes = file.blocks()?.max(place.held);
-        let mut state = place.trace.ring.state();
-        state.used = (state.used + bytes).saturating_sub(place.held);
-        let of = state.accounts.entry(place.file_account).or_default();
-        of.used = (of.used + bytes).saturating_sub(place.held);
-        of.complete += 1;
-        state.serial += 1;
-        let key = (content.end, state.serial);
-        let complete = CompleteFile {
-            directory: Arc::clone(&place.directory),
-            name: place.file_name(),
-            trace: place.trace.number,
-            account: place.file_account,
-            generation,
-            bytes,
-            content,
-        };
-        state.complete.insert(key, complete);
-        drop(state);
-        place.number += 1;
-        (place.held, place.events) = (0, events);
-        Ok(())
-    }
-}
-
-/// Bytes that a file takes on the disk.
-pub(super) fn blocks(file: &File) -> io::Result<u64> {
-    file.metadata().map(|data| data.blocks() * 512)
 }

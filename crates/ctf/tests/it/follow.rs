@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An event with a number, and text of its size.
 fn class(number: usize) -> UserClass {
@@ -259,6 +259,82 @@ fn what_comes_after_the_horizon_is_given_when_it_comes_and_marked() {
 }
 
 /// The writer never waits, so the reader comes at any moment: between the writes of one step, and while a head is written.
+/// The streams of a writer that is behind wait for each other, in time and in what analyses are promised; one that is not written to is not
+/// waited for, and none is where the newest comes in time.
+#[test]
+fn streams_of_a_writer_that_is_behind_are_merged() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("trace");
+    let mut recording = Recording::new(&target);
+    let mut reader = Reader::new(&target);
+    // Longer than this takes.
+    let _ = reader.follower.horizon(Duration::from_secs(3600));
+    let late = 1 << 40;
+    let of_stream = |recording: &mut Recording, stream: usize, at: u64| {
+        recording.now = at;
+        recording.event(stream, 0, 1);
+        recording.streams[stream].flush().unwrap();
+    };
+    recording.begin_stream();
+    recording.begin_stream();
+    of_stream(&mut recording, 0, 1000);
+    of_stream(&mut recording, 1, 1001);
+    reader.take(late);
+    assert_eq!(reader.lines, ["0"], "the other one may have something before its own");
+    let base = reader.follower.set().traces[0].clocks()[0].base_ns();
+    assert_eq!(reader.follower.reached_ns() - base, 1001);
+    // One CPU's second, then the other's.
+    of_stream(&mut recording, 0, 3000);
+    of_stream(&mut recording, 0, 5000);
+    reader.take(late);
+    assert_eq!(reader.numbers(), [0, 1]);
+    of_stream(&mut recording, 1, 2000);
+    of_stream(&mut recording, 1, 4000);
+    reader.take(late);
+    assert_eq!(reader.numbers(), [0, 1, 4, 2, 5]);
+    assert_eq!(reader.follower.late(), 0);
+    // Its file was written to two hours ago.
+    let idle = File::options().write(true).open(partial(&target).join("trace/user_1")).unwrap();
+    idle.set_modified(std::time::SystemTime::now() - Duration::from_secs(7200)).unwrap();
+    reader.take(late);
+    assert_eq!(reader.numbers(), [0, 1, 4, 2, 5, 3]);
+    // In time; and the other one, now, is not.
+    of_stream(&mut recording, 0, 9000);
+    reader.take(9000);
+    of_stream(&mut recording, 1, 6000);
+    of_stream(&mut recording, 0, 9500);
+    reader.take(9400);
+    assert_eq!(reader.numbers(), [0, 1, 4, 2, 5, 3, 7, 6]);
+    recording.complete();
+    assert_eq!(reader.take(u64::MAX >> 2), Stage::Complete);
+    assert_eq!(reader.numbers(), [0, 1, 4, 2, 5, 3, 7, 6, 8]);
+}
+
+/// A stream that is written to, but brings no events, is not waited for beyond the delay.
+#[test]
+fn a_writer_that_is_behind_holds_nobody_up_for_longer_than_the_delay() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("trace");
+    let mut recording = Recording::new(&target);
+    let mut reader = Reader::new(&target);
+    let delay = Duration::from_millis(300);
+    let _ = reader.follower.horizon(delay);
+    for stream in 0..2 {
+        recording.begin_stream();
+        recording.now += 1;
+        recording.event(stream, 0, 1);
+        recording.streams[stream].flush().unwrap();
+    }
+    let began = Instant::now();
+    while reader.lines.len() < 2 {
+        assert!(began.elapsed() < 20 * delay, "it is waited for still: {:?}", reader.lines);
+        let idle = File::options().write(true).open(partial(&target).join("trace/user_0")).unwrap();
+        idle.set_modified(std::time::SystemTime::now()).unwrap();
+        reader.take(1 << 40);
+    }
+    assert!(began.elapsed() >= delay, "it was not waited for");
+}
+
 #[test]
 fn each_event_comes_once_from_a_writer_that_does_not_wait() {
     const EVENTS: u64 = 50_000;

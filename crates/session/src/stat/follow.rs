@@ -94,7 +94,7 @@ pub fn follow_counts(
             names.catch_up(&rtscope_store::is_abandoned, horizon_ns).map_err(failed)?;
         }
         let round = follower.count(horizon_ns, &mut counts).map_err(failed)?;
-        if round != Round::More && (is_over || follower.is_past(horizon_ns) || !host.wait()) {
+        if round != Round::More && (is_over || follower.is_past() || !host.wait()) {
             display.counts((follower.set(), stage), &counts, &selection)?;
             return Ok((follower, stage));
         }

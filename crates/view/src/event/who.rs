@@ -8,8 +8,8 @@
 use super::number;
 use super::shared::SharedByClass;
 use rtscope_ctf::{
-    EventView, FieldIndex, Integer, NoStyle, OpenTrace, Plan, Scope, SharedTaskNames, Stream, TaskNames,
-    TraceSet, Visit,
+    EventView, FieldIndex, Integer, NoStyle, NumberPlace, OpenTrace, Plan, Scope, SharedTaskNames, Stream,
+    TaskNames, TraceSet, Visit,
 };
 use rtscope_event::Comm;
 use std::sync::Arc;
@@ -34,6 +34,8 @@ struct Class {
     comm: Option<usize>,
     /// In streams that are not a CPU's.
     cpu: Option<usize>,
+    /// Of most events: they say the thread's number only, and where.
+    only_tid: Option<NumberPlace>,
 }
 
 struct Of {
@@ -86,6 +88,10 @@ impl Who {
     fn said(&self, event: &mut EventView<'_, '_>) -> Option<Said> {
         let of = self.streams.get(event.stream)?;
         let class = of.classes.get(event.event)?.as_deref()?;
+        if let Some(tid) = class.only_tid.and_then(|place| event.number(place)) {
+            let tid = u32::try_from(tid).ok()?;
+            return Some(Said { host: of.host.0, tid, pid: None, comm: None, cpu: event.cpu });
+        }
         let mut found = Found { class, tid: None, pid: None, comm: None, cpu: None };
         if !event.peek(&class.plan, &mut found) {
             return None;
@@ -241,7 +247,9 @@ fn class(set: &TraceSet, stream: &Stream, event: usize) -> Option<Class> {
         ),
     };
     let fields: Vec<usize> = [Some(tid), pid, comm, cpu].into_iter().flatten().collect();
-    Some(Class { plan: plan.up_to(&fields), tid, pid, comm, cpu })
+    let plan = plan.up_to(&fields);
+    let only_tid = plan.only_number().filter(|_| fields.len() == 1);
+    Some(Class { plan, tid, pid, comm, cpu, only_tid })
 }
 
 /// The fields of an event's contexts that `name/tid [cpu]` before it says already, and the process: it is the thread's, and JSON has it.

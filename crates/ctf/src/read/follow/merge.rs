@@ -9,6 +9,7 @@ use super::super::packet::TracePlans;
 use super::super::select::Selection;
 use super::super::set::{DamagedFile, Stream, TraceSet};
 use super::super::slices::EventView;
+use super::behind::Behind;
 use super::part::{Part, is_absent};
 use super::tail::Tail;
 use super::{Follower, Round};
@@ -41,14 +42,13 @@ enum Refill {
 impl Follower {
     /// Gives events before the horizon, and what was lost between them.
     pub(super) fn round(&mut self, horizon_ns: i64, take: &mut dyn Take) -> Result<Round, Error> {
-        let looks = (!self.is_over).then_some(self.looks);
-        if let Some(round) = self.refill_all()? {
-            return Ok(round);
-        }
-        let (round, ends) = {
-            let Follower { set, parts, tails, selection, losses, newest_ns, grown, .. } = self;
-            let set: &TraceSet = set;
-            let readers: Vec<(usize, StreamReader<'_>, Bookmark)> = tails
+        let Some(limit_ns) = self.refill_all(horizon_ns)? else { return Ok(Round::More) };
+        let floor_ns = self.floor_ns;
+        let ((round, floor_ns, late, reached_ns), ends) = {
+            let sources = Sources { limit_ns, ..self.sources(horizon_ns) };
+            let (set, selection) = (sources.set, sources.selection);
+            let readers: Vec<(usize, StreamReader<'_>, Bookmark)> = sources
+                .tails
                 .iter_mut()
                 .enumerate()
                 .filter_map(|(place, tail)| reader(set, selection, place, tail))
@@ -60,20 +60,15 @@ impl Follower {
                 Some(Lane::resumed(reading, Cursor::resume(plans, mark)))
             });
             let places = readers.iter().map(|(place, _)| *place).collect();
-            let mut merge = Merge {
-                sources: Sources { set, parts, tails, selection, losses, newest_ns, grown, looks },
-                places,
-                lanes: lanes.collect(),
-                nexts: Vec::new(),
-                floor_ns: self.floor_ns,
-                late: 0,
-            };
-            let round = merge.run(horizon_ns, take)?;
-            (self.floor_ns, self.late) = (merge.floor_ns, self.late + merge.late);
+            let mut merge =
+                Merge { sources, places, lanes: lanes.collect(), nexts: Vec::new(), floor_ns, late: 0 };
+            let round = merge.run(take)?;
+            let (floor_ns, late, reached_ns) = (merge.floor_ns, merge.late, merge.sources.limit_ns);
             let ends = merge.ends();
             let verdicts: Vec<_> = readers.into_iter().map(|(_, reader)| reader.verdicts).collect();
-            (round, ends.into_iter().zip(verdicts).collect::<Vec<_>>())
+            ((round, floor_ns, late, reached_ns), ends.into_iter().zip(verdicts).collect::<Vec<_>>())
         };
+        (self.floor_ns, self.late, self.reached_ns) = (floor_ns, self.late + late, reached_ns);
         for (End { place, mark, damaged }, verdicts) in ends {
             let Some(tail) = self.tails.get_mut(place) else { continue };
             tail.verdicts = Some(verdicts);
@@ -84,18 +79,17 @@ impl Follower {
         Ok(round)
     }
 
-    /// Looks into all streams that have been read to their end.
-    fn refill_all(&mut self) -> Result<Option<Round>, Error> {
-        let mut damaged = Vec::new();
-        let looks = (!self.is_over).then_some(self.looks);
-        let Follower { set, parts, tails, selection, losses, newest_ns, grown, .. } = self;
-        let mut sources = Sources { set, parts, tails, selection, losses, newest_ns, grown, looks };
+    /// Looks into all streams that have been read to their end. Gives before which moment events are given out; `None`: there are more classes.
+    fn refill_all(&mut self, horizon_ns: i64) -> Result<Option<i64>, Error> {
+        let (mut damaged, mut dry) = (Vec::new(), Vec::new());
+        let mut sources = self.sources(horizon_ns);
         for (place, stream) in sources.set.streams.iter().enumerate() {
             let Some(mut mark) = sources.tails.get_mut(place).and_then(|tail| tail.mark.take()) else {
                 continue;
             };
-            match if mark.is_read() { sources.advance(place, stream, &mut mark) } else { Ok(false) } {
-                Ok(_) => {
+            match if mark.is_read() { sources.advance(place, stream, &mut mark) } else { Ok(true) } {
+                Ok(has_more) => {
+                    dry.extend((!has_more).then_some(place));
                     if let Some(tail) = sources.tails.get_mut(place) {
                         tail.mark = Some(mark);
                     }
@@ -106,13 +100,35 @@ impl Follower {
                 }
             }
         }
+        // When it is known how late the newest is.
+        dry.into_iter().for_each(|place| sources.is_dry(place));
+        let limit_ns = sources.limit_ns;
         // Later than the heads: what they count is declared by now.
         let mut is_new = false;
         for part in sources.parts.iter_mut() {
             is_new |= part.metadata.more()?;
         }
         self.set.damaged.append(&mut damaged);
-        Ok(is_new.then_some(Round::More))
+        Ok((!is_new).then_some(limit_ns))
+    }
+
+    fn sources(&mut self, horizon_ns: i64) -> Sources<'_> {
+        let looks = (!self.is_over).then_some(self.looks);
+        let Follower { set, parts, tails, selection, losses, newest_ns, grown, behind, .. } = self;
+        let limit_ns = horizon_ns;
+        Sources {
+            set,
+            parts,
+            tails,
+            selection,
+            losses,
+            newest_ns,
+            grown,
+            behind,
+            looks,
+            horizon_ns,
+            limit_ns,
+        }
     }
 
     fn note_sizes(&mut self) {
@@ -155,6 +171,10 @@ struct Sources<'f> {
     losses: &'f mut VecDeque<(i64, usize, StreamGap)>,
     newest_ns: &'f mut i64,
     grown: &'f mut Instant,
+    behind: &'f mut Behind,
+    horizon_ns: i64,
+    /// Before which moment events are given out.
+    limit_ns: i64,
     /// As [`Tail::next_file`] wants it.
     looks: Option<u64>,
 }
@@ -227,10 +247,26 @@ impl<'f> Sources<'f> {
         if has_more {
             *self.grown = Instant::now();
             let newest = tail.newest.zip(clock).map(|(newest, clock)| clock.ns(newest));
-            *self.newest_ns = (*self.newest_ns).max(newest.unwrap_or(i64::MIN));
+            tail.grown = Some(*self.grown);
+            let newest_ns = newest.unwrap_or(i64::MIN);
+            if newest_ns > *self.newest_ns {
+                self.behind.newest_came(newest_ns < self.horizon_ns);
+            }
+            *self.newest_ns = (*self.newest_ns).max(newest_ns);
         }
         found.into_iter().for_each(|gap| self.note(place, gap));
         Ok(has_more)
+    }
+
+    /// A stream has been read to its end, and may be written to.
+    fn is_dry(&mut self, place: usize) {
+        let Some((stream, tail)) = self.set.streams.get(place).zip(self.tails.get(place)) else { return };
+        let newest = tail.newest.zip(self.set.clock(stream)).map(|(newest, clock)| clock.ns(newest));
+        let Some(newest_ns) = newest.filter(|newest_ns| *newest_ns < self.limit_ns) else { return };
+        // At the recording's end nothing comes.
+        if self.looks.is_some() && self.behind.waits_for(tail.file(), tail.grown) {
+            self.limit_ns = newest_ns.saturating_add(1);
+        }
     }
 
     fn plans(&self, stream: &Stream) -> Option<&'f TracePlans> {
@@ -273,7 +309,7 @@ struct Merge<'f, 'r> {
 }
 
 impl<'f: 'r, 'r> Merge<'f, 'r> {
-    fn run(&mut self, horizon_ns: i64, take: &mut dyn Take) -> Result<Round, Error> {
+    fn run(&mut self, take: &mut dyn Take) -> Result<Round, Error> {
         self.nexts = vec![None; self.lanes.len()];
         let mut heap = BinaryHeap::with_capacity(self.lanes.len());
         for lane in 0..self.lanes.len() {
@@ -284,12 +320,12 @@ impl<'f: 'r, 'r> Merge<'f, 'r> {
             }
         }
         while let Some(Reverse((ns, _, lane))) = heap.pop() {
-            if ns >= horizon_ns {
+            if ns >= self.sources.limit_ns {
                 break;
             }
             // A stream mostly has several events before another has its next.
             while let Some(key) = self.key(lane) {
-                if key.0 >= horizon_ns || heap.peek().is_some_and(|Reverse(other)| *other < key) {
+                if key.0 >= self.sources.limit_ns || heap.peek().is_some_and(|Reverse(other)| *other < key) {
                     heap.push(Reverse(key));
                     break;
                 }
@@ -301,7 +337,7 @@ impl<'f: 'r, 'r> Merge<'f, 'r> {
                 }
             }
         }
-        Ok(if self.say_losses(horizon_ns, take) { Round::Dry } else { Round::Stopped })
+        Ok(if self.say_losses(self.sources.limit_ns, take) { Round::Dry } else { Round::Stopped })
     }
 
     /// In which order: time, then rank.
@@ -382,6 +418,7 @@ impl<'f: 'r, 'r> Merge<'f, 'r> {
         let Some(plans) = self.sources.plans(of_stream) else { return Ok(Refill::Nothing) };
         lane.resume(Cursor::resume(plans, mark));
         if !advanced {
+            self.sources.is_dry(stream);
             return Ok(Refill::Nothing);
         }
         let mut of_trace = self.sources.parts.iter_mut().filter(|part| part.trace == of_stream.trace);

@@ -6,8 +6,11 @@
 //! less the delay. A stream without events up to the horizon has none that are in time; whatever it still brings is late, and says so. So
 //! nobody waits for a thread that is idle, stopped in the middle of an event, or recorded by a process that has fallen behind.
 //!
+//! Where the newest that comes is late, its writer is behind (`behind.rs`), and its streams wait for each other as far as they grow.
+//!
 //! What the writer promises, on which this rests: `write/followed.rs` (streams), `write/growing.rs` (metadata).
 
+mod behind;
 mod count;
 mod merge;
 mod names;
@@ -25,6 +28,7 @@ use super::set::{DamagedFile, OpenTrace, Stream, TraceSet};
 use crate::Error;
 use crate::private_env;
 use crate::write::RingFileName;
+use behind::Behind;
 pub use names::NamesFollower;
 use nix::time::{ClockId, clock_gettime};
 use part::{Part, is_absent};
@@ -95,6 +99,9 @@ pub struct Follower {
     /// Of all that is in the files.
     newest_ns: i64,
     grown: Instant,
+    behind: Behind,
+    /// What the last round gave events up to.
+    reached_ns: i64,
     boot: Option<Uuid>,
     /// Number of looks so far.
     looks: u64,
@@ -119,6 +126,8 @@ impl Follower {
             losses: VecDeque::new(),
             newest_ns: i64::MIN,
             grown: Instant::now(),
+            behind: Behind::default(),
+            reached_ns: i64::MIN,
             looks: 0,
             is_over: false,
             boot: boot.and_then(|boot| Uuid::parse_str(boot.trim()).ok()),
@@ -131,10 +140,16 @@ impl Follower {
         workshops(target).iter().any(|path| path.is_dir())
     }
 
-    /// Whether no event that is selected can be at the horizon or after it.
+    /// Whether no event that is selected can be where the last round ended, or after that.
     #[must_use]
-    pub fn is_past(&self, horizon_ns: i64) -> bool {
-        self.selection.to_ns.is_some_and(|to| to < horizon_ns)
+    pub fn is_past(&self) -> bool {
+        self.selection.to_ns.is_some_and(|to| to < self.reached_ns)
+    }
+
+    /// Up to when the last round gave events: its horizon, or less where its writer is behind.
+    #[must_use]
+    pub fn reached_ns(&self) -> i64 {
+        self.reached_ns
     }
 
     /// Files that could not be read on.
@@ -333,9 +348,11 @@ impl Follower {
     }
 
     /// The moment up to which events have had `delay` to come, in the time of events. On the machine and in the boot that it is recorded in,
-    /// that is now less the delay; elsewhere it follows from the newest event.
+    /// that is now less the delay; elsewhere it follows from the newest event. Where the newest comes later than that,
+    /// streams that grow wait for each other for the delay.
     #[must_use]
-    pub fn horizon(&self, delay: Duration) -> i64 {
+    pub fn horizon(&mut self, delay: Duration) -> i64 {
+        self.behind.patience = delay;
         let delay_ns = i64::try_from(delay.as_nanos()).unwrap_or(i64::MAX);
         let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).ok();
         let monotonic_ns = monotonic.and_then(|now| i64::try_from(now.as_nanos()).ok());

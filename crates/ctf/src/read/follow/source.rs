@@ -123,10 +123,11 @@ impl<'h> FollowSource<'h> {
         let round = self.follower.round(horizon_ns, &mut gathering)?;
         self.late += gathering.late;
         if round == Round::Dry {
-            if is_last || self.follower.is_past(horizon_ns) {
+            if is_last || self.follower.is_past() {
                 self.is_over = true;
             } else {
-                self.promise_ns = Some(horizon_ns).filter(|horizon| *horizon > self.promised_ns);
+                self.promise_ns =
+                    Some(self.follower.reached_ns()).filter(|horizon| *horizon > self.promised_ns);
                 let has_nothing = self.batch.entries.is_empty() && self.losses.is_empty();
                 self.is_over = has_nothing && !self.host.wait();
             }

@@ -19,6 +19,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// More than the head of a packet.
 const HEAD_BYTES: usize = 512;
@@ -71,6 +72,8 @@ pub(super) struct Tail {
     pub(super) begin: Option<u64>,
     /// The latest end of a packet.
     pub(super) newest: Option<u64>,
+    /// When it was found to have more events.
+    pub(super) grown: Option<Instant>,
     current: Option<Packet>,
     edge: Option<Edge>,
     seen: Heads,
@@ -109,12 +112,18 @@ impl Tail {
             bytes: 0,
             begin: None,
             newest: None,
+            grown: None,
             current: None,
             edge: None,
             seen: Heads::default(),
             failed_looks: 0,
             ring: None,
         }
+    }
+
+    /// What is read.
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     /// Its file is one of several.
