@@ -58,6 +58,7 @@
 #define rtscope__ptwrite_state rtscope__ptwrite_state_2
 #define rtscope__remove rtscope__remove_2b
 #define rtscope__reserve_slowly rtscope__reserve_slowly_2c
+#define rtscope__roots_file rtscope__roots_file_2d
 #define rtscope__send rtscope__send_2d
 #define rtscope__shared rtscope__shared_2
 #define rtscope__sleeps_long rtscope__sleeps_long_2

@@ -113,6 +113,22 @@ static inline int rtscope__is_locked(int file)
 
 #define RTSCOPE__ROOTS_SESSION "/dev/shm/rtscope-session"
 
+/* The file there that was root's when it was last read (rtscope__identity_of); 0: none was. */
+RTSCOPE__HIDDEN uint64_t rtscope__roots_file = 0;
+
+/*
+ * Whether a file there is root's. In a user namespace where root has no number (unshare(2), clone(2)) it looks like anybody's: there it is the file that was
+ * root's before, which nobody else can put another one in the place of. One that is made since is not known, so the user's own session counts.
+ */
+static inline int rtscope__is_roots(struct rtscope__file file, uint32_t user)
+{
+	if (user)
+		return file.identity == RTSCOPE__LOAD(rtscope__roots_file) && file.identity &&
+		       file.identity != RTSCOPE__NO_FILE;
+	RTSCOPE__STORE(rtscope__roots_file, file.identity);
+	return 1;
+}
+
 /*
  * Whether a file that could not be opened is no session: it is not there; or, in the place of root's, where anybody may put something, another user
  * has: a file for himself, a link, a socket, one under a lease. (A session is a regular file that everybody may read.)
@@ -179,7 +195,9 @@ static inline int rtscope__try_session(struct rtscope__room *room, const char *p
 		return 0;
 	/* A regular file, which only its owner may write. */
 	if (!rtscope__status(file.number, "", &room->status) && (room->status.stx_mode & 0170000) == 0100000 &&
-	    room->status.stx_uid == owner && !(room->status.stx_mode & 022) && rtscope__is_locked(file.number))
+	    !(room->status.stx_mode & 022) &&
+	    (is_roots ? rtscope__is_roots(file, room->status.stx_uid) : room->status.stx_uid == owner) &&
+	    rtscope__is_locked(file.number))
 		bytes = rtscope__read(file, room->session, RTU_SESSION_BYTES_MAX);
 	if (!rtscope__is_ours(file))
 		return -1;
@@ -238,7 +256,8 @@ static RTSCOPE__NOT_INLINE int rtscope__is_session(struct rtscope__file file, ui
 	if (file.number < 0)
 		return rtscope__is_no_session(file.number, is_roots) ? -1 : 1;
 	/* The directory of the other one is its user's. */
-	if ((!is_roots || (rtscope__identity_of(file.number, "", &owner) == file.identity && !owner.user)) &&
+	if ((!is_roots ||
+	     (rtscope__identity_of(file.number, "", &owner) == file.identity && rtscope__is_roots(file, owner.user))) &&
 	    rtscope__read(file, &seen, sizeof(seen)) == (long)sizeof(seen))
 		is = seen.session == id && rtscope__is_locked(file.number);
 	/* Another file of the program's had the number meanwhile: it cannot be told. */

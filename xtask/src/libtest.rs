@@ -13,9 +13,12 @@
 //! tests of that kind start no compilers, which would read that, too.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -28,6 +31,8 @@ use crate::timings::{THIS_MACHINE, Timing};
 const SHOWN: usize = 60;
 /// When more have failed, the machine's moods are not the reason.
 const TRIED_AGAIN: usize = 8;
+/// Who says nothing for so long hangs, and is killed: otherwise a run would end without a word of it. The longest test takes 100 s, and a slow host four times as long.
+const SILENCE: Duration = Duration::from_secs(600);
 /// Lets libtest of a stable Rust take options that are not.
 const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
@@ -174,23 +179,64 @@ fn first_words(said: &[String]) -> Option<String> {
     said.get(at + 1).cloned()
 }
 
-fn execute(command: &mut Command, mut log: File) -> Result<Done> {
+fn execute(command: &mut Command, log: File) -> Result<Done> {
+    execute_within(SILENCE, command, log)
+}
+
+fn execute_within(silence: Duration, command: &mut Command, mut log: File) -> Result<Done> {
     let name = command.get_program().to_string_lossy().into_owned();
     // What tests' own children say goes past libtest.
     let mut child = command.stdout(Stdio::piped()).stderr(log.try_clone()?).spawn().context(name)?;
-    let stdout = child.stdout.take().context("the test's output was asked for as a pipe")?;
-    let (mut counts, mut output, mut before) = (Counts::default(), Vec::new(), Instant::now());
-    for line in BufReader::new(stdout).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        writeln!(log, "{line}")?;
-        if let Some(test) = counts.read(&line) {
-            test.time.get_or_insert(before.elapsed());
-            before = Instant::now();
+    let mut stdout = child.stdout.take().context("the test's output was asked for as a pipe")?;
+    let (send, pieces) = channel();
+    // It ends with the last process that has this end of the pipe: nobody waits for it.
+    thread::spawn(move || {
+        let mut piece = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = stdout.read(&mut piece) {
+            if send.send(piece[..length].to_vec()).is_err() {
+                return;
+            }
         }
-        output.push(line);
+    });
+    let (mut counts, mut output, mut before) = (Counts::default(), Vec::new(), Instant::now());
+    let (mut unfinished, mut silence) = (Vec::new(), silence);
+    loop {
+        match pieces.recv_timeout(silence) {
+            Ok(piece) => unfinished.extend(piece),
+            // A child of its own may keep the pipe open.
+            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => {
+                unfinished.extend(format!("\nkilled: it said nothing for {} s\n", silence.as_secs()).bytes());
+                child.kill()?;
+                silence = Duration::from_secs(1);
+            }
+            Err(_) => break,
+        }
+        while let Some(end) = unfinished.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = unfinished.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line[..end]).into_owned();
+            writeln!(log, "{line}")?;
+            if let Some(test) = counts.read(&line) {
+                test.time.get_or_insert(before.elapsed());
+                before = Instant::now();
+            }
+            output.push(line);
+        }
     }
+    output.extend((!unfinished.is_empty()).then(|| String::from_utf8_lossy(&unfinished).into_owned()));
     counts.add_listed(&output);
-    Ok(Done { counts, output, status: child.wait()? })
+    Ok(Done { counts, output, status: ended(&mut child)? })
+}
+
+/// How a program ended that says nothing more. One that waits for what never comes (a request to a file system of its own) cannot be killed.
+fn ended(child: &mut Child) -> Result<ExitStatus> {
+    let begun = Instant::now();
+    while begun.elapsed() < SILENCE {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(ExitStatus::from_raw(nix::libc::SIGKILL))
 }
 
 /// A test that has ended.
@@ -295,6 +341,18 @@ fn passed((number, word): (&str, &str)) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_says_nothing_is_killed_and_what_he_was_at_is_known() {
+        let mut command = Command::new("sh");
+        // Also if a child of his keeps the pipe open.
+        command.args(["-c", "echo 'test a ... ok'; printf 'test b ... '; sleep 60 & exec sleep 60"]);
+        let log = File::create("/dev/null").unwrap();
+        let done = execute_within(Duration::from_millis(300), &mut command, log).unwrap();
+        assert_eq!(done.counts.ended.len(), 1);
+        assert!(!done.status.success());
+        assert_eq!(done.output, ["test a ... ok", "test b ... ", "killed: it said nothing for 0 s"]);
+    }
 
     #[test]
     fn libtest_output_is_counted() {

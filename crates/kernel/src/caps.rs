@@ -186,7 +186,9 @@ impl Tracepoints {
             SCHED_EXIT,
             IO_URING_COMPLETE,
         ]);
-        Tracepoints { names: names.filter(|name| has(name)).map(str::to_string).collect() }
+        let is_safe = |name: &str| name != NEED_RESCHED || !has_preemptible_rcu(types);
+        let names = names.filter(|name| has(name) && is_safe(name));
+        Tracepoints { names: names.map(str::to_string).collect() }
     }
 
     /// Whether the kernel has this one (of those rtscope uses).
@@ -194,6 +196,17 @@ impl Tracepoints {
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
+}
+
+/// Whether readers of RCU can be preempted. Then the end of a reader may ask for another task, and each eBPF program of a tracepoint is one: a
+/// program at `sched_set_need_resched_tp` calls itself by that until the kernel's stack is full, and the machine dies. Seen on Linux 7.2 (PREEMPT(lazy)):
+/// bpf_trace_run3, rcu_read_unlock_special, __trace_set_need_resched, and so on.
+fn has_preemptible_rcu(types: &btf::Btf<'_>) -> bool {
+    let task = types.type_by_name::<btf::types::Struct<'_>>("task_struct");
+    // include/linux/sched.h has it with CONFIG_PREEMPT_RCU only. Where nothing is known, it may be so.
+    task.is_none_or(|task| {
+        task.iter().any(|member| member.name.is_some_and(|name| name == "rcu_read_lock_nesting"))
+    })
 }
 
 fn tracepoints(types: Option<&btf::Btf<'_>>) -> Vec<Capability> {

@@ -19,8 +19,9 @@ use crate::caps::{self, Capability};
 use crate::program_info::{ProgramInfo, program_info};
 use crate::programs::{
     BLOCK_START, DUMP_TASKS, NEED_RESCHED, NMI_PROGRAM, PAIRS, PROGRAMS, ProgramSpec, RESCHED_ASKED,
-    RESCHED_WOKEN, SAMPLE, SCHED_EXIT, TASK_CAME, TASK_CAME_PROBED, TEST_PROGRAM, is_for_benchmarks,
-    is_for_blocks, is_for_calls, is_for_expiry, is_for_locks, is_for_streams, is_for_tests,
+    RESCHED_OVER, RESCHED_WOKEN, SAMPLE, SCHED_EXIT, TASK_CAME, TASK_CAME_PROBED, TEST_PROGRAM,
+    is_for_benchmarks, is_for_blocks, is_for_calls, is_for_expiry, is_for_locks, is_for_streams,
+    is_for_tests,
 };
 use crate::tasks;
 use crate::waits::waits;
@@ -371,13 +372,17 @@ impl EbpfPrograms {
     #[must_use]
     pub fn blind_spots(&self) -> Vec<String> {
         let is_loaded =
-            |program: libbpf_rs::Program<'_>| program.autoload() && program.name() == RESCHED_ASKED[0];
+            |name: &str| self.object.progs().any(|program| program.autoload() && program.name() == name);
+        let mut blind = Vec::new();
         // `resched_flag` in bpf/trackers/preemptoff.bpf.h: its first word.
         let is_known = |section: SharedMemory| section.load(0) as u32 != 0;
-        let blind = self.object.progs().any(is_loaded)
-            && !self.section(".data.resched", size_of::<u64>()).is_ok_and(is_known);
-        let text = "preemptoff: which of the kernel's requests are urgent could not be seen, since no CPU was idle for a moment: none were followed";
-        if blind { vec![text.to_string()] } else { Vec::new() }
+        if is_loaded(RESCHED_ASKED) && !self.section(".data.resched", size_of::<u64>()).is_ok_and(is_known) {
+            blind.push("preemptoff: which of the kernel's requests are urgent could not be seen, since no CPU was idle for a moment: none were followed");
+        }
+        if is_loaded(RESCHED_WOKEN) {
+            blind.push("preemptoff: only what the waking of real-time tasks asks for was followed: this kernel does not say other requests, or eBPF may end it where it does");
+        }
+        blind.into_iter().map(str::to_string).collect()
     }
 
     /// How far apart the samples of the tracker `irqoff` are; `None`: there are none.
@@ -450,12 +455,10 @@ fn choose_programs(open: &mut OpenObject, config: &EbpfConfig) -> Vec<&'static P
                 let is_wanted = config.stacks.is_some() && tracks(Tracker::Offcpu);
                 is_wanted && (name == TASK_CAME) == tracepoints.has(SCHED_EXIT)
             }
-            None if RESCHED_ASKED.contains(&&*name) => {
-                tracks(Tracker::Preemptoff) && tracepoints.has(NEED_RESCHED)
+            None if name == RESCHED_ASKED || name == RESCHED_WOKEN => {
+                tracks(Tracker::Preemptoff) && (name == RESCHED_ASKED) == tracepoints.has(NEED_RESCHED)
             }
-            None if RESCHED_WOKEN.contains(&&*name) => {
-                tracks(Tracker::Preemptoff) && !tracepoints.has(NEED_RESCHED)
-            }
+            None if name == RESCHED_OVER => tracks(Tracker::Preemptoff) && tracepoints.has(SCHED_EXIT),
             None => {
                 !is_for_benchmarks(&name)
                     && !is_for_streams(&name)

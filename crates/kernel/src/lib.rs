@@ -37,5 +37,5 @@ pub use irqs::{interrupts, irq_number};
 pub use programs::{PROGRAMS, ProgramSpec, SYSCALLS, stream_programs, tracker_programs};
 pub use spin::{Spin, SpinKind};
 pub use symbols::KernelSymbols;
-pub use tasks::{kernel_stack, proc_comm, task_life};
+pub use tasks::{kernel_stack, proc_comm, task_file, task_life};
 pub use waits::wait_in;

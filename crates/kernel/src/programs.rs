@@ -72,10 +72,12 @@ pub(crate) const BLOCK_START: &str = "block_io_start";
 
 /// The tracepoint that says that a CPU is asked to take another task (Linux 6.16).
 pub(crate) const NEED_RESCHED: &str = "sched_set_need_resched_tp";
-/// The eBPF programs of the tracker `preemptoff` where the kernel has that tracepoint, and where it does not.
-pub(crate) const RESCHED_ASKED: [&str; 2] = ["resched_asked", "resched_over"];
+/// The eBPF program of the tracker `preemptoff` where that tracepoint can be used, and the one where it cannot.
+pub(crate) const RESCHED_ASKED: &str = "resched_asked";
 /// See [`RESCHED_ASKED`].
-pub(crate) const RESCHED_WOKEN: [&str; 1] = ["resched_woken"];
+pub(crate) const RESCHED_WOKEN: &str = "resched_woken";
+/// The eBPF program of that tracker at [`SCHED_EXIT`].
+pub(crate) const RESCHED_OVER: &str = "resched_over";
 /// The eBPF programs of the tracker `pair`: the second event's is first, so that an event that is both ends one pair before it begins the next.
 pub(crate) const PAIRS: [&str; 2] = ["pair_ends", "pair_begins"];
 /// The eBPF program of the tracker `irqoff`, for the event `cpu-clock` of each CPU.

@@ -3,8 +3,11 @@
 
 use rtscope_abi as abi;
 use rtscope_event::{Comm, Pid, Policy, Priority, TaskInfo, Tid};
+use rtscope_procs::{Reader, user_of};
 use std::fs;
 use std::mem::{offset_of, size_of};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The name of a thread that runs now, from `/proc`.
 #[must_use]
@@ -13,11 +16,28 @@ pub fn proc_comm(tid: Tid) -> Option<Comm> {
     Some(Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm)))
 }
 
-/// The state of a task (`R`, `Z`, ...) and when it was started, in ticks since boot: fields 3 and 22 of proc_pid_stat(5).
-#[must_use]
-pub fn task_life(tid: Tid) -> Option<(char, u64)> {
-    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+/// A process answers in some 50 us, unless its user holds it (`rtscope_procs`).
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// A file of a thread in `/proc`, read by a thread that is left behind where it does not answer: of a user of whom one does not, nothing more is read until it does.
+///
+/// # Errors
+/// When it does not answer, with the reason. `Ok(None)`: there is no such thread, or it may not be read.
+pub fn task_file(tid: Tid, name: &'static str) -> Result<Option<Vec<u8>>, String> {
+    static READER: LazyLock<Mutex<Reader>> = LazyLock::new(|| Mutex::new(Reader::new("tasks")));
+    let mut reader = READER.lock().unwrap_or_else(PoisonError::into_inner);
+    reader.read(user_of(tid.0), ANSWER, move || fs::read(format!("/proc/{tid}/{name}")).ok())
+}
+
+/// The state of a task (`R`, `Z`, ...) and when it was started, in ticks since boot: fields 3 and 22 of proc_pid_stat(5). `None`: there is none.
+///
+/// # Errors
+/// As [`task_file`].
+pub fn task_life(tid: Tid) -> Result<Option<(char, u64)>, String> {
+    Ok(task_file(tid, "stat")?.and_then(|stat| life_of(&String::from_utf8_lossy(&stat))))
+}
+
+fn life_of(stat: &str) -> Option<(char, u64)> {
     // The name, in brackets, can hold anything, blanks and brackets too.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.chars().next()?, fields.nth(18)?.parse().ok()?))
@@ -27,7 +47,7 @@ pub fn task_life(tid: Tid) -> Option<(char, u64)> {
 /// say, or the thread is gone.
 #[must_use]
 pub fn kernel_stack(tid: Tid) -> Option<Vec<String>> {
-    let text = fs::read_to_string(format!("/proc/{tid}/stack")).ok()?;
+    let text = String::from_utf8(task_file(tid, "stack").ok()??).ok()?;
     // `[<0>] function+0x12/0x34`: where it is, which is hidden, and the function's size.
     let place = |line: &str| {
         let place = line.split_once("] ").map_or(line, |(_, place)| place);

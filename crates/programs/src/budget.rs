@@ -78,9 +78,19 @@ pub(crate) const TAKERS_MAX: usize = 256;
 /// A census of all processes that takes longer is reported: the next one begins after twice that time, so containers are looked for less often
 /// than once a second.
 pub(crate) const CENSUS_LATE: Duration = Duration::from_millis(500);
-/// Walks that hang, of one user and in all: each holds a thread.
+/// Walks that hang, of one user, of containers that root has made, and in all: each holds a thread.
 pub(crate) const HANGING_OF_USER: usize = 1;
+pub(crate) const HANGING_OF_ROOT: usize = 8;
 pub(crate) const HANGING_MAX: usize = 16;
+
+/// What a process answers takes some 30 µs, unless its user holds it: then it is left alone until it does, and all of his others are.
+pub(crate) const ANSWER: Duration = Duration::from_millis(20);
+/// The same in a census, for which nobody waits; and after some that did not answer in it.
+pub(crate) const VISIT: Duration = Duration::from_millis(50);
+pub(crate) const VISIT_CROWD: Duration = Duration::from_millis(5);
+/// Processes that do not answer in a census, of one user and in all: each holds a thread. A container that root has made has any number of users, so all are many.
+pub(crate) const SILENT_OF_USER: usize = 8;
+pub(crate) const SILENT_MAX: usize = 256;
 
 /// Emptying one user's rings, before the next user's turn; and at the end of a recording.
 pub(crate) const DRAIN: Duration = Duration::from_millis(5);
@@ -130,6 +140,8 @@ pub enum Cause {
     Shortage,
     /// The user's directory does not answer: he holds its lock. New programs of his are not looked for meanwhile.
     Held,
+    /// A process of this user keeps from others what the kernel says of it: whether it runs, and in which container, is not known meanwhile.
+    NoAnswer,
     /// The recording ended before all of the user's files had been looked at.
     NotLookedAt,
     /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
@@ -175,6 +187,9 @@ impl Cause {
             }
             Cause::Held => {
                 "this user's directory does not answer, since its user holds it; his programs are recorded late, or not"
+            }
+            Cause::NoAnswer => {
+                "a process of this user does not answer; until it does, it is not known which of his programs run, and new containers that it is in may not be found"
             }
             Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
             Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",

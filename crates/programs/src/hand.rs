@@ -10,10 +10,13 @@
 //! nothing. They have the CPUs that the forking thread had, and a hand follows the recorder to others
 //! (`worker`). Each sleeps unless it is asked for something.
 
+mod known;
 #[cfg(test)]
 mod tests;
 mod waits;
 mod worker;
+
+pub(crate) use known::Hands;
 
 use crate::directory::{LOOK, UserDirectory};
 use crate::mounts::{open_below, open_cached};
@@ -22,9 +25,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use std::collections::BTreeMap;
+use nix::sys::stat::{FileStat, Mode, fstatat};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -38,10 +39,6 @@ const ANSWER: Duration = WAITED_MAX;
 const ANSWER_LATE: Duration = Duration::from_secs(1);
 /// Between two looks at what such a hand is at.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// The starter has closed its descriptors in this time.
-const STARTED: u16 = 10_000;
-/// The starter has ended in this time, when nobody asks any more.
-const ENDED: u16 = 1000;
 const NAME_BYTES: usize = 120;
 /// Where an entry that getdents64(2) writes has its length.
 const LENGTH: usize = std::mem::offset_of!(libc::dirent64, d_reclen);
@@ -264,99 +261,6 @@ pub(crate) fn status_there(dir: &impl AsFd, hand: Option<&Hand>, name: &str) -> 
 /// A FIFO is not waited for; and with `O_PATH` the kernel allows nothing else.
 fn not_waiting(flags: OFlag) -> OFlag {
     if flags.contains(OFlag::O_PATH) { flags } else { flags | OFlag::O_NONBLOCK }
-}
-
-/// The process that starts hands.
-#[derive(Debug)]
-struct Starter {
-    /// `None` only when this is dropped.
-    socket: Option<OwnedFd>,
-    process: Option<OwnedFd>,
-}
-
-impl Starter {
-    fn socket(&self) -> io::Result<&OwnedFd> {
-        self.socket.as_ref().ok_or_else(held)
-    }
-}
-
-impl Drop for Starter {
-    fn drop(&mut self) {
-        // It ends when nobody asks any more, and is nobody's zombie then. It waits for no user; its hands are not waited for.
-        self.socket = None;
-        if let Some(process) = &self.process {
-            let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], ENDED);
-            let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::__WALL;
-            let _ = waitid(Id::PIDFd(process.as_fd()), flags);
-        }
-    }
-}
-
-/// The directories that have hands.
-#[derive(Debug)]
-pub(crate) struct Hands {
-    starter: Starter,
-    known: Mutex<KnownHands>,
-}
-
-#[derive(Debug, Default)]
-struct KnownHands {
-    /// By device and inode number.
-    hands: Vec<(Owner, (u64, u64), Arc<Hand>)>,
-    /// Also of those who have none any more.
-    waits: BTreeMap<Owner, Arc<Waits>>,
-}
-
-impl Hands {
-    pub(crate) fn new() -> io::Result<Hands> {
-        let (socket, theirs) = pair()?;
-        let process = worker::fork_starter(theirs.as_raw_fd())?;
-        drop(theirs);
-        let starter = Starter { socket: Some(socket), process };
-        // Until it has closed what it got from this process, among it locks that end with this process. It waits for nobody.
-        let _ = poll(&mut [PollFd::new(starter.socket()?.as_fd(), PollFlags::POLLIN)], STARTED);
-        // Without it every directory would count as held.
-        receive::<Answer>(starter.socket()?.as_raw_fd(), libc::MSG_DONTWAIT)?.ok_or(Errno::EPIPE)?;
-        Ok(Hands { starter, known: Mutex::default() })
-    }
-
-    /// The hand for a directory.
-    ///
-    /// # Errors
-    /// ETIMEDOUT: another one of the same user's is behind, or has been waited for too long. Or the system refuses.
-    pub(crate) fn hand(&self, owner: Owner, at: At<'_>) -> io::Result<Arc<Hand>> {
-        // Nobody waits while he has it: not for a hand either, of which another thread awaits an answer.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let KnownHands { hands, waits } = &mut *known;
-        // One that is behind stays known, or its user could have any number of them.
-        hands.retain(|(.., hand)| {
-            let seems = hand.seems();
-            seems != Seems::Over && (Arc::strong_count(hand) > 1 || seems == Seems::Behind)
-        });
-        let status = fstat(at.dir)?;
-        let id = (status.st_dev, status.st_ino);
-        if let Some((.., hand)) = hands.iter().find(|(_, known, _)| *known == id) {
-            return Ok(Arc::clone(hand));
-        }
-        let now = Instant::now();
-        waits.retain(|_, waits| Arc::strong_count(waits) > 1 || !waits.are_over(now));
-        let waits = Arc::clone(waits.entry(owner).or_default());
-        let is_behind =
-            |(whose, _, hand): &(Owner, _, Arc<Hand>)| *whose == owner && hand.seems() == Seems::Behind;
-        // In this order: an answer that has come meanwhile gives back what was charged.
-        if hands.iter().any(is_behind) || waits.are_used_up(now) {
-            return Err(held());
-        }
-        let (ours, theirs) = pair()?;
-        let mut request = Request::new(Work::Answer, "", std::process::id());
-        (request.uid, request.gid) = (at.uid, at.gid);
-        request.is_as_owner = u32::from(at.is_as_owner);
-        send(self.starter.socket()?.as_raw_fd(), &request, &[theirs.as_raw_fd(), at.dir.as_raw_fd()])
-            .map_err(|_| held())?;
-        let hand = Arc::new(Hand { socket: ours, uid: at.uid, waits, state: Mutex::new(State::default()) });
-        hands.push((owner, id, Arc::clone(&hand)));
-        Ok(hand)
-    }
 }
 
 /// What a hand is at.

@@ -23,6 +23,7 @@
 mod asked;
 pub mod budget;
 pub mod bytes;
+mod census;
 pub mod channels;
 pub mod clock;
 pub mod clock_watch;
@@ -37,6 +38,7 @@ mod memory;
 #[cfg(test)]
 mod model;
 pub mod mounts;
+mod namespaces;
 pub mod patterns;
 mod provider;
 pub mod records;
@@ -46,6 +48,7 @@ pub mod session;
 mod shelf;
 mod subordinate;
 pub mod values;
+mod visitor;
 mod walk;
 
 pub use image::RingImage;

@@ -12,7 +12,7 @@ const USERS: &str = "/etc/passwd";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The ranges, as the files of this machine have them. Those that only a directory service knows are not known here.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Subordinates {
     ranges: Vec<Range>,
     /// Users with a name are nobody's subordinates, whatever the ranges say.

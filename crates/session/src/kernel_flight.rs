@@ -6,9 +6,9 @@
 //! as with `watch -k`. Forks, renamings and exits are recorded in any case: they name threads that begin after the recording, as the one that a
 //! snapshot is about may have.
 
-use crate::record::KernelSettings;
 use crate::record::plan::Plan;
 use crate::record::recorder::{NAMES_BYTES, names_tasks};
+use crate::record::{Conversion, KernelSettings};
 use crate::watch::ftrace::{FtracePart, FtraceRecorder};
 use crate::{Failure, Observer};
 use rtscope_ctf::{TraceInfo, write_trace};
@@ -186,7 +186,8 @@ fn refuse_unsupported(settings: &KernelSettings) -> Result<(), Failure> {
         ("--follow", settings.follow),
         ("--cpu", settings.cpus.is_some()),
         ("--by ftrace", settings.by_ftrace),
-        ("--convert-after", settings.convert_after),
+        ("--convert-after", settings.conversion == Conversion::After),
+        ("--convert-now", settings.conversion == Conversion::Now),
     ];
     match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(Failure::Usage(format!(

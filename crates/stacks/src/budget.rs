@@ -4,11 +4,8 @@
 //! Stacks are made one after the other, and while one is made nothing else is reported. What one takes its program decides: a list of ten thousand mappings,
 //! unwind information on which to spend 100 ms. So each user's stacks have a share of the time, and wait for nobody else's when it is used up.
 
-use crate::names::is_trusted;
-use rtscope_event::Pid;
+use rtscope_procs::is_trusted;
 use std::collections::HashMap;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// One part in so many of the time is each user's.
@@ -78,21 +75,6 @@ impl Budget {
     }
 }
 
-/// Who started a process: who owns `/proc/PID`; its real user where that is root, since it is where a program says that it is not to be dumped. For the
-/// latter the kernel writes all groups that the process is in, which can take 17 ms. `None`: it has ended.
-pub fn user_of(pid: Pid) -> Option<u32> {
-    match fs::metadata(format!("/proc/{pid}")).ok()?.uid() {
-        // With a name in it, which need not be text.
-        0 => real_user(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/status")).ok()?)),
-        user => Some(user),
-    }
-}
-
-fn real_user(status: &str) -> Option<u32> {
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    users.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,17 +103,5 @@ mod tests {
         }
         assert!(budget.accounts.len() <= USERS_MAX + 1);
         assert!(!budget.allows(LIAR + 5000, start) && budget.allows(LIAR, start));
-    }
-
-    #[test]
-    fn the_real_user_is_the_first_number() {
-        assert_eq!(real_user("Name:\ta\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n"), Some(1000));
-        assert_eq!(user_of(Pid(std::process::id())), Some(nix::unistd::getuid().as_raw()));
-        assert_eq!(user_of(Pid(u32::MAX)), None);
-        // Its name need not be text.
-        let name = fs::read("/proc/self/comm").unwrap();
-        fs::write("/proc/self/comm", [0xff]).unwrap();
-        assert_eq!(user_of(Pid(std::process::id())), Some(nix::unistd::getuid().as_raw()));
-        fs::write("/proc/self/comm", name).unwrap();
     }
 }

@@ -13,16 +13,14 @@ mod budget;
 mod maps;
 mod module;
 mod names;
-mod reader;
 mod unwind;
 
 pub use budget::Budget;
 
-use budget::user_of;
 use maps::{Mapping, Mappings};
 use module::{Module, ModuleFile, ModuleId};
-use reader::Reader;
 use rtscope_event::{CopyEnd, Incomplete, Pid, StackCopy, StackFrame, TaskStack};
+use rtscope_procs::{Reader, user_of};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -97,7 +95,7 @@ impl Unwinder {
             caution,
             budget: Budget::default(),
             source: Source { mappings: Mappings::read, file: ModuleFile::open },
-            reader: Reader::default(),
+            reader: Reader::new("stacks"),
             modules: HashMap::new(),
             user: None,
             charged: Instant::now(),
@@ -107,7 +105,7 @@ impl Unwinder {
 
     /// Reads a process's mappings, so that its stacks are known should it end before they are looked at.
     pub fn remember(&mut self, pid: Pid) {
-        (self.charged, self.user) = (Instant::now(), user_of(pid));
+        (self.charged, self.user) = (Instant::now(), user_of(pid.0));
         // One that has ended just now has none, or does not answer: its copies say so.
         let _ = self.mappings_of(pid);
     }
@@ -129,7 +127,7 @@ impl Unwinder {
         &mut self,
         copy: &StackCopy,
     ) -> Result<(Vec<StackFrame>, Option<Incomplete>), Incomplete> {
-        (self.charged, self.user) = (Instant::now(), user_of(copy.pid));
+        (self.charged, self.user) = (Instant::now(), user_of(copy.pid.0));
         self.in_time().map_err(|why| Incomplete::Unreadable { why })?;
         let frames = self.frames(copy);
         self.charge();
@@ -349,7 +347,7 @@ mod tests {
         let mut sleep = Command::new("setpriv");
         sleep.args(["--reuid", "65534", "--clear-groups", "sleep", "60"]).stdin(Stdio::null());
         let mut child = sleep.spawn().expect("util-linux is there");
-        while user_of(Pid(child.id())) != Some(65534) {}
+        while user_of(child.id()) != Some(65534) {}
         let mut unwinder = Unwinder::new(Caution { file: |_, _| Ok(()), root: |_| None });
         let given_up = |stack: &TaskStack| {
             stack.incomplete.as_ref().is_some_and(|why| why.words().contains("user 65534"))

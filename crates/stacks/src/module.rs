@@ -3,11 +3,12 @@
 
 use crate::Caution;
 use crate::maps::Mapping;
-use crate::names::{Names, is_trusted};
+use crate::names::Names;
 use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, NativeEndian, ParsedEhFrameHdr};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment};
 use rtscope_event::{Function, Pid};
+use rtscope_procs::is_trusted;
 use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

@@ -7,6 +7,7 @@ use gimli::{Dwarf, EndianArcSlice, NativeEndian, SectionId};
 use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use rtscope_event::Function;
+use rtscope_procs::is_trusted;
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,6 @@ pub struct Names {
     debug: Option<Context<Bytes>>,
     symbols: Symbols,
     is_trusted: bool,
-}
-
-/// Whether this user, or root, has written a file, or who has become root by sudo(8). What others write is read by nothing that it could overwhelm: debug
-/// information nests as deep as it says, a line table repeats its names, and a C++ name of 400 bytes can stand for any number.
-pub fn is_trusted(uid: u32) -> bool {
-    let by_sudo = || std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
-    uid == 0 || uid == nix::unistd::geteuid().as_raw() || by_sudo() == Some(uid)
 }
 
 impl std::fmt::Debug for Names {
@@ -224,6 +218,5 @@ mod tests {
         assert!(trusted.debug.is_some() && not.debug.is_none());
         assert_eq!(trusted.symbols.find(address), not.symbols.find(address));
         assert!(not.find(address).iter().all(|function| function.file.is_none()));
-        assert!(is_trusted(0) && is_trusted(nix::unistd::geteuid().as_raw()) && !is_trusted(u32::MAX));
     }
 }

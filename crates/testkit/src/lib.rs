@@ -19,6 +19,7 @@ pub mod elf;
 pub mod emulated;
 mod extent;
 pub mod hardware;
+pub mod held;
 pub mod host_bpf;
 pub mod late;
 pub mod machine;

@@ -5,8 +5,10 @@
 //! a file in the build directory keeps them apart, also across test binaries and users; it is released when the process ends.
 
 use std::fs::{File, OpenOptions};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::{Flock, FlockArg};
@@ -38,6 +40,35 @@ impl Cpus {
         }
         Some(Cpus::take().expect("the build directory can be written"))
     }
+}
+
+/// How often a check is made where the hypervisor takes time from it.
+const TRIES: u32 = 8;
+
+/// Makes a check that compares a program's own stamps with the kernel's events: it panics when they are too far apart.
+///
+/// Between a stamp and its event a hypervisor may have had the CPU: neither clock is wrong then, and nothing was compared. So a
+/// check that fails is made again if, and only if, the kernel counted stolen time of this CPU meanwhile. One that fails
+/// without it, or each time, has failed.
+pub fn unless_stolen(cpu: usize, check: impl Fn()) {
+    for attempt in 1.. {
+        let before = stolen(cpu);
+        let Err(failure) = catch_unwind(AssertUnwindSafe(&check)) else { return };
+        let stolen = stolen(cpu).saturating_sub(before);
+        println!("attempt {attempt} failed; a hypervisor took {stolen:?} of CPU {cpu} meanwhile");
+        if stolen.is_zero() || attempt == TRIES {
+            resume_unwind(failure);
+        }
+    }
+}
+
+/// What hypervisors have taken of a CPU's time since the system started, by the kernel's count: the eighth number of its line
+/// in /proc/stat, in ticks of 10 ms. Zero where nothing tells.
+pub fn stolen(cpu: usize) -> Duration {
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap_or_default();
+    let ticks = line.split_whitespace().nth(7).and_then(|ticks| ticks.parse().ok()).unwrap_or(0);
+    Duration::from_millis(10 * ticks)
 }
 
 /// Whether this is one of the guests of `./x vm`, which emulate their CPUs: durations mean nothing there.

@@ -51,9 +51,9 @@ const C_ORDERS: [&str; 37] = [
     "\"dsb ",
 ];
 /// The flow. A crate may depend on those before it.
-const FLOW: [&str; 20] = [
-    "cpus", "abi", "event", "stacks", "ftrace", "ring", "kernel", "programs", "flight", "ctf", "store",
-    "hardware", "analyze", "tracers", "shield", "artis", "session", "measure", "view", "cli",
+const FLOW: [&str; 21] = [
+    "cpus", "procs", "abi", "event", "stacks", "ftrace", "ring", "kernel", "programs", "flight", "ctf",
+    "store", "hardware", "analyze", "tracers", "shield", "artis", "session", "measure", "view", "cli",
 ];
 /// Crates beside the flow: they may depend on everything, and every crate's tests may use them.
 const BESIDE_THE_FLOW: [&str; 5] = ["probe", "queue", "testkit", "bench", "fuzz"];

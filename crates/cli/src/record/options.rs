@@ -5,8 +5,9 @@ use crate::args::JsonOutput;
 use crate::exit::{Failure, help};
 use clap::{ValueEnum, ValueHint};
 use rtscope_session::record::{
-    self, Backend, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, PlaceWords, ProcessChoice,
-    ProgramsSettings, RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, patterns_of,
+    self, Backend, Conversion, KERNEL_BUFFER_BYTES, KernelSettings, LevelRange, OnlyWhile, PlaceWords,
+    ProcessChoice, ProgramsSettings, RING_FILES, RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause,
+    patterns_of,
 };
 use rtscope_session::units::{Bytes, DiskBytes, DurationNs, Share};
 use std::ffi::OsString;
@@ -217,6 +218,10 @@ pub struct RecordOptions {
     /// needs, and can be followed (rtscope print --follow)
     #[arg(long)]
     pub convert_after: bool,
+    /// With -k: make the trace as fast as events come, also in time that tasks want: for whoever follows a recording of a machine
+    /// on which no CPU is idle
+    #[arg(long, conflicts_with_all = ["convert_after", "flight_recorder", "recover"])]
+    pub convert_now: bool,
     /// Which recorders of the kernel may be used
     #[arg(long, value_enum, default_value_t = RecorderArg::Auto)]
     pub by: RecorderArg,
@@ -286,7 +291,11 @@ impl RecordOptions {
             with_self: self.with_self,
             by_ftrace: self.by == RecorderArg::Ftrace,
             only_while: self.only_while,
-            convert_after: self.convert_after,
+            conversion: match (self.convert_now, self.convert_after) {
+                (true, _) => Conversion::Now,
+                (_, true) => Conversion::After,
+                _ => Conversion::WhenIdle,
+            },
         }
     }
 
@@ -321,6 +330,7 @@ impl RecordOptions {
             ("--buffer", self.buffer.is_some()),
             ("--with-self", self.with_self),
             ("--convert-after", self.convert_after),
+            ("--convert-now", self.convert_now),
             ("--by", self.by != RecorderArg::Auto),
         ];
         match given.iter().find(|(_, given)| *given) {

@@ -161,10 +161,12 @@ const PREEMPTOFF_EXAMPLES: &str = help!(
   rtscope watch preemptoff --task 'kworker*' --threshold 1ms --and irqoff:1ms --snapshot-dir late/
       Only where a thread of this name did not let go; beside it sections with interrupts off.
 
-It begins where the kernel asks (sched_set_need_resched_tp, Linux 6.16); before that, where the waking
-of a real-time task asks. Time that a hypervisor takes is in it. What is long differs by kernel: one that is not preempted at all (preempt=none) goes on to the end
-of a system call, or to the next place that asks. Requests that may wait for the next tick
-(preempt=lazy) and CPUs that are idle are left out."
+It begins where the kernel asks (sched_set_need_resched_tp, Linux 6.16). Before that, and where readers of
+RCU can be preempted (most kernels of distributions: eBPF at that tracepoint may end them), it begins where
+the waking of a real-time task asks; what the waking of others asks for is not seen then. Time that a
+hypervisor takes is in it. What is long differs by kernel: one that is not preempted at all (preempt=none)
+goes on to the end of a system call, or to the next place that asks. Requests that may wait for the next
+tick (preempt=lazy) and CPUs that are idle are left out."
 );
 
 const WORK_EXAMPLES: &str = help!(

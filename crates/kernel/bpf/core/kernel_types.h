@@ -136,6 +136,7 @@ struct task_struct {
 	unsigned int flags;
 	int exit_state;
 	unsigned int policy;
+	int on_cpu;
 	unsigned short migration_disabled;
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;
@@ -144,10 +145,6 @@ struct task_struct {
 	struct files_struct *files;
 	struct css_set *cgroups;
 	char comm[16];
-};
-
-struct rq {
-	struct task_struct *curr;
 };
 
 /* The registers with which a task came into the kernel: of a system call, its arguments among them. */

@@ -21,7 +21,9 @@ struct resched {
 	__u32 woken;	/* for whom; 0: that is not known */
 	__s32 prio;	/* of that one */
 	__u32 pad;
-	__u64 pad2[5];
+	/* Since the last switch that was seen; 0: there was none yet. Only read as memory of the kernel that may be anything. */
+	const struct task_struct *running;
+	__u64 pad2[4];
 };
 
 struct {
@@ -52,6 +54,24 @@ static __always_inline bool is_urgent(__u32 tid, __u32 flag)
 	else
 		resched_flag.seen = number;
 	return resched_flag.urgent == number;
+}
+
+/*
+ * Of a kernel that does not say its requests, the flags that may be the urgent one: TIF_NEED_RESCHED of the architecture's asm/thread_info.h, and of
+ * asm-generic/thread_info_tif.h (Linux 6.18). Each request that is certain to have been made leaves those that it set.
+ */
+#if defined(__TARGET_ARCH_x86)
+unsigned long urgent_flags SEC(".data.urgent") = 1UL << 3 | 1UL << 4;
+#else
+unsigned long urgent_flags SEC(".data.urgent") = 1UL << 1 | 1UL << 4;
+#endif
+
+static __always_inline bool is_asked(unsigned long flags, bool is_certain)
+{
+	flags &= urgent_flags;
+	if (is_certain && flags && flags != urgent_flags)
+		urgent_flags = flags;
+	return flags;
 }
 
 /* The first request counts: those that follow it ask for the same, unless for somebody more urgent, or for one that has been elsewhere since. */
@@ -117,7 +137,10 @@ static __always_inline void preemptoff_on_switch(void *ctx, struct here *here, s
 	if (!config.of_tracker[RTS_TRACKER_PREEMPTOFF])
 		return;
 	asked = bpf_map_lookup_elem(&reschedules, &here->cpu);
-	if (asked && asked->asked_ns)
+	if (!asked)
+		return;
+	asked->running = next;
+	if (asked->asked_ns)
 		preemptoff_ends(ctx, here, asked, prev, next);
 }
 

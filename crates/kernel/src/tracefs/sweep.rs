@@ -51,7 +51,7 @@ pub(super) fn own_name(n: u32) -> String {
 }
 
 fn start_time(pid: u32) -> Option<u64> {
-    task_life(Tid(pid)).map(|(_, started)| started)
+    task_life(Tid(pid)).ok()?.map(|(_, started)| started)
 }
 
 /// Process number and start time of an instance's owner.

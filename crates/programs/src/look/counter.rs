@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread that takes the census of all processes (`containers`), and that nobody waits for: a user can have tens of thousands of them,
+//! A thread that takes the census of all processes (`census`), and that nobody waits for: a user can have tens of thousands of them,
 //! and each visit takes some 20 µs (15 000 of another PID namespace: 0.31 s; 40 µs and more before Linux 6.11, where a text is read).
 //!
 //! A census is asked for, and fetched later. It judges only what was seen before it began.
 
 use crate::budget::{CENSUS_LATE, rest_after};
-use crate::containers::Census;
+use crate::census::Census;
+use crate::visitor::Visitor;
 use nix::sys::eventfd::EventFd;
 use std::io;
 use std::sync::Arc;
@@ -35,16 +36,23 @@ pub(super) struct Counter {
 impl Counter {
     /// `wake` is written to when there is a result.
     pub(super) fn start(wake: Arc<EventFd>) -> io::Result<Counter> {
-        Counter::with(wake, |census, is_of_all| if is_of_all { census.take() } else { census.update() })
+        Counter::with(wake, |census, visitor, is_of_all| match is_of_all {
+            true => census.take(visitor),
+            false => census.update(visitor),
+        })
     }
 
-    pub(super) fn with(wake: Arc<EventFd>, visit: fn(&mut Census, bool)) -> io::Result<Counter> {
+    pub(super) fn with(
+        wake: Arc<EventFd>,
+        visit: fn(&mut Census, &mut Visitor, bool),
+    ) -> io::Result<Counter> {
         let ((requests, asked), (sender, results)) = (channel(), channel());
         let newest = Arc::new(Census::of_own_namespace());
         let mut census = Census::of_own_namespace();
         Builder::new().name("census".to_string()).spawn(move || {
+            let mut visitor = Visitor::default();
             while let Ok(is_of_all) = asked.recv() {
-                visit(&mut census, is_of_all);
+                visit(&mut census, &mut visitor, is_of_all);
                 if sender.send(census.clone()).is_err() {
                     return;
                 }

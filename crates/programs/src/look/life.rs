@@ -4,8 +4,14 @@
 //! A number alone names no process: it can be used again. When a process is first seen its start is compared with the time in the
 //! name of its files, and retained: later only the process with this very start is the same one. The time in the name is that of the
 //! program's time namespace, where CLOCK_MONOTONIC and CLOCK_BOOTTIME have offsets (time_namespaces(7)); counters have none.
+//!
+//! A process can keep all of this from being read for as long as its user likes (`rtscope_procs`): then nothing is known of it, it passes for running, and
+//! so does whatever else that user's files name until it answers.
 
+use crate::budget::ANSWER;
 use crate::is_shortage;
+use crate::namespaces::{Ended, user_of};
+use rtscope_procs::{NotRead, Reader};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -22,40 +28,118 @@ pub(crate) struct Offsets {
     pub(crate) boottime_ns: i64,
 }
 
-/// The offsets of time namespaces. Of others' nothing is kept: the kernel gives the number of one that is gone to another user's.
-#[derive(Debug, Default)]
-pub(crate) struct TimeNamespaces {
+/// What is known of processes, of which each question is asked for a user: him on whose account it is.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    /// The time namespace of this process. Of others' nothing is kept: the kernel gives the number of one that is gone to another user's.
     own: Option<(u64, Offsets)>,
+    reader: Reader,
+    /// Users, with a process of theirs that did not answer, which has not been told.
+    silent: Vec<(u32, u32)>,
 }
 
-impl TimeNamespaces {
-    /// The offsets of a process; `None`: not known.
-    pub(crate) fn of(&mut self, pid: u32) -> Option<Offsets> {
-        let (own, own_offsets) = match self.own {
-            Some(own) => own,
-            // Without time namespaces there are no offsets.
-            None => {
-                let Some(namespace) = inode("self", "time") else { return Some(Offsets::default()) };
-                let offsets = read(&std::process::id().to_string()).unwrap_or_default();
-                *self.own.insert((namespace, offsets))
-            }
-        };
+impl Default for Processes {
+    fn default() -> Processes {
+        Processes { own: None, reader: Reader::new("processes"), silent: Vec::new() }
+    }
+}
+
+/// What is read of a process.
+#[derive(Clone, Copy, Debug)]
+struct Facts {
+    /// `None`: there is none.
+    stat: Result<Option<(char, u64)>, Life>,
+    /// The number of its time namespace, and that one's offsets, if they are shown.
+    time: Option<(u64, Option<Offsets>)>,
+}
+
+impl Facts {
+    fn read(pid: u32) -> Facts {
         let process = pid.to_string();
-        let namespace = inode(&process, "time")?;
+        let time = inode(&process, "time").map(|namespace| {
+            // The kernel shows those of the namespace that children get. After unshare(2) that is another one than the process's.
+            let is_its_own = inode(&process, "time_for_children") == Some(namespace);
+            (namespace, is_its_own.then(|| read(&process)).flatten())
+        });
+        Facts { stat: stat(pid), time }
+    }
+}
+
+impl Processes {
+    fn ask<T: Send + 'static>(
+        &mut self,
+        user: u32,
+        pid: u32,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        self.reader.may_read(Some(user)).ok()?;
+        match self.reader.attempt(ANSWER, read) {
+            Ok(answer) => Some(answer),
+            Err(NotRead::Hangs(hanging)) => {
+                self.reader.leave(Some(user), hanging);
+                self.silent.push((user, pid));
+                None
+            }
+            Err(NotRead::Failed(_)) => None,
+        }
+    }
+
+    /// Users of whom a process did not answer, with its number: each time once.
+    pub(crate) fn take_silent(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.silent)
+    }
+
+    /// Recognises the process with this number as the one that made its files at `birth_ns`, by its own CLOCK_BOOTTIME, with the offsets of its clocks; if
+    /// those are not shown, with the `claimed` ones. `Ok(None)`: it is another one, or there is none.
+    pub(crate) fn recognise(
+        &mut self,
+        user: u32,
+        (pid, birth_ns): (u32, u64),
+        claimed: Option<Offsets>,
+    ) -> Result<Option<(KnownProcess, Option<Offsets>)>, Life> {
+        let facts = self.ask(user, pid, move || Facts::read(pid)).ok_or(Life::Unknown)?;
+        let offsets = self.offsets(facts.time).or(claimed);
+        let known = KnownProcess::recognise(pid, facts.stat?, birth_ns, offsets);
+        Ok(known.map(|known| (known, offsets)))
+    }
+
+    /// Whether one still runs.
+    pub(crate) fn life(&mut self, user: u32, known: KnownProcess) -> Life {
+        let pid = known.pid;
+        match self.ask(user, pid, move || stat(pid)) {
+            None => Life::Unknown,
+            Some(stat) => known.life(stat),
+        }
+    }
+
+    /// Who made the mount namespace of a process: see [`user_of`]. `None`: it does not answer.
+    pub(crate) fn maker_of_mounts(&mut self, user: u32, pid: u32) -> Option<Result<Option<u32>, Ended>> {
+        self.ask(user, pid, move || user_of(pid))
+    }
+
+    fn own(&mut self) -> Option<(u64, Offsets)> {
+        if self.own.is_none() {
+            let offsets = read("self").unwrap_or_default();
+            self.own = inode("self", "time").map(|namespace| (namespace, offsets));
+        }
+        self.own
+    }
+
+    /// The offsets of a process; `None`: not known.
+    fn offsets(&mut self, time: Option<(u64, Option<Offsets>)>) -> Option<Offsets> {
+        // Without time namespaces there are no offsets.
+        let Some((own, own_offsets)) = self.own() else { return Some(Offsets::default()) };
+        let (namespace, offsets) = time?;
         if namespace == own {
             return Some(Offsets::default());
         }
-        // The kernel shows those of the namespace that children get. After unshare(2) that is another one than the process's.
-        let is_its_own = inode(&process, "time_for_children") == Some(namespace);
-        is_its_own.then(|| read(&process)).flatten().map(|offsets| offsets.less(own_offsets))
+        offsets.map(|offsets| offsets.less(own_offsets))
     }
 
     /// The offsets of a process that is gone, or does not show its own, by what it said itself: the inode number of its time namespace (0: not known), and that
     /// namespace's offsets. A lie puts its own events into another time.
     pub(crate) fn claimed(&mut self, (namespace, offsets): (u64, Offsets)) -> Offsets {
-        // For this process's own.
-        let _ = self.of(std::process::id());
-        match self.own {
+        match self.own() {
             Some((own, own_offsets)) if namespace != 0 && namespace != own => offsets.less(own_offsets),
             _ => Offsets::default(),
         }
@@ -105,31 +189,29 @@ pub(crate) enum Life {
     Running,
     /// It has ended, or another process has its number.
     Ended,
-    /// Not known, for lack of file descriptors or memory.
+    /// Not known, for lack of file descriptors or memory, or since it does not answer.
     Unknown,
 }
 
 impl KnownProcess {
-    /// Recognises the process with this number as the one that made its files at `birth_ns`, by its own CLOCK_BOOTTIME. `Ok(None)`: it is
-    /// another one, or there is none.
-    pub(crate) fn recognise(
+    fn recognise(
         pid: u32,
+        stat: Option<(char, u64)>,
         birth_ns: u64,
         offsets: Option<Offsets>,
-    ) -> Result<Option<KnownProcess>, Life> {
-        let Some((state, start_ticks)) = stat(pid)? else { return Ok(None) };
+    ) -> Option<KnownProcess> {
+        let (state, start_ticks) = stat?;
         // SAFETY: sysconf(3) takes no pointer; this asks for a constant.
         let rate = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1).unsigned_abs();
         let start_ns = i128::from(start_ticks) * i128::from(1_000_000_000 / rate);
         let birth_ns = offsets.map(|offsets| i128::from(birth_ns) - i128::from(offsets.boottime_ns));
         // With unknown offsets the time in the name tells nothing.
         let is_same = birth_ns.is_none_or(|birth_ns| start_ns <= birth_ns + TICKS_NS);
-        Ok((is_same && !has_ended(state)).then_some(KnownProcess { pid, start_ticks }))
+        (is_same && !has_ended(state)).then_some(KnownProcess { pid, start_ticks })
     }
 
-    /// Whether it still runs.
-    pub(crate) fn life(self) -> Life {
-        match stat(self.pid) {
+    fn life(self, stat: Result<Option<(char, u64)>, Life>) -> Life {
+        match stat {
             Err(life) => life,
             Ok(Some((state, ticks))) if ticks == self.start_ticks && !has_ended(state) => Life::Running,
             Ok(_) => Life::Ended,
@@ -171,13 +253,16 @@ pub(crate) fn seccomp(pid: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
+    const USER: u32 = 1000;
+
     #[test]
     fn offsets_are_read_as_the_kernel_shows_them() {
         let text = "monotonic         600         0\nboottime           -7 500000000\n";
         let offsets = Offsets { monotonic_ns: 600_000_000_000, boottime_ns: -6_500_000_000 };
         assert_eq!(parse(text), Some(offsets));
         assert_eq!(parse("monotonic 1"), None);
-        assert_eq!(TimeNamespaces::default().of(std::process::id()), Some(Offsets::default()));
+        let mut processes = Processes::default();
+        assert_eq!(processes.offsets(Facts::read(std::process::id()).time), Some(Offsets::default()));
     }
 
     #[test]
@@ -185,23 +270,27 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
         let now = now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs();
+        let (mut processes, id) = (Processes::default(), child.id());
         let recognise = |birth_ns: u64, boottime_ns: i64| {
             let offsets = Offsets { monotonic_ns: 0, boottime_ns };
-            KnownProcess::recognise(child.id(), birth_ns, Some(offsets)).unwrap()
+            KnownProcess::recognise(id, stat(id).unwrap(), birth_ns, Some(offsets))
         };
         let known = recognise(now, 0).unwrap();
+        let answer = processes.recognise(USER, (id, now), None).unwrap();
+        assert_eq!(answer, Some((known, Some(Offsets::default()))));
         // Files that were made before it started are of an earlier process of its number.
         assert_eq!(recognise(now - 1_000_000_000, 0), None);
         // In a time namespace that is a minute behind, and in one that is ahead.
         assert_eq!(recognise(now - 60_000_000_000, -60_000_000_000), Some(known));
         assert_eq!(recognise(now + 59_000_000_000, 60_000_000_000), None);
-        assert_eq!(known.life(), Life::Running);
-        assert_eq!(KnownProcess { start_ticks: known.start_ticks + 1, ..known }.life(), Life::Ended);
+        assert_eq!(processes.life(USER, known), Life::Running);
+        let later = KnownProcess { start_ticks: known.start_ticks + 1, ..known };
+        assert_eq!(processes.life(USER, later), Life::Ended);
         child.kill().unwrap();
         // A zombie, which its parent has not waited for, has ended, too.
-        while known.life() == Life::Running {}
-        assert_eq!(known.life(), Life::Ended);
+        while processes.life(USER, known) == Life::Running {}
+        assert_eq!(processes.life(USER, known), Life::Ended);
         child.wait().unwrap();
-        assert_eq!(known.life(), Life::Ended);
+        assert_eq!(processes.life(USER, known), Life::Ended);
     }
 }

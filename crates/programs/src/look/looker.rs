@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that looks: users take turns.
 
+mod containers;
 mod find;
 #[cfg(test)]
 mod tests;
 
 use super::base::Base;
 use super::counter::Counter;
-use super::life::TimeNamespaces;
+use super::life::Processes;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::share::Share;
-use super::walker::{Walk, Walker, Way};
+use super::walker::Walker;
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
 use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
 use crate::Error;
 use crate::budget::{Account, Cause, TURN};
-use crate::containers::{Containers, Discovery, user_of};
+use crate::containers::Containers;
 use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::hand::Hands;
 use crate::memory::holes;
-use crate::mounts::descriptor_path;
 use crate::session::ServedDirectory;
 use crate::shelf::Shelf;
 use crate::subordinate::Subordinates;
@@ -51,7 +51,7 @@ pub(super) struct Looker {
     sessions: Sessions,
     unseen: Unseen,
     census: Counter,
-    times: TimeNamespaces,
+    processes: Processes,
     shelf: Shelf,
     containers: Containers,
     walker: Walker,
@@ -128,7 +128,7 @@ impl Looker {
             sessions,
             unseen,
             census: Counter::start(Arc::clone(&wake)).map_err(Error::io("count processes for", base))?,
-            times: TimeNamespaces::default(),
+            processes: Processes::default(),
             shelf: Shelf::default(),
             containers: Containers::default(),
             walker: Walker::new(Arc::clone(&wake), hands.clone()),
@@ -187,6 +187,7 @@ impl Looker {
             let is_due =
                 self.polled.is_none_or(|polled| now.duration_since(polled) + SOON_DUE >= POLL_INTERVAL);
             let is_counted = self.census.fetch();
+            self.tell_silent(is_counted);
             if is_counted && self.finds_containers() {
                 self.find_containers();
             }
@@ -324,7 +325,7 @@ impl Looker {
             let mut around = Surroundings {
                 session: self.session.as_ref(),
                 census: self.census.newest(),
-                times: &mut self.times,
+                processes: &mut self.processes,
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
@@ -364,7 +365,7 @@ impl Looker {
             let mut around = Surroundings {
                 session: self.session.as_ref(),
                 census: self.census.newest(),
-                times: &mut self.times,
+                processes: &mut self.processes,
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
@@ -378,10 +379,16 @@ impl Looker {
                 let places = self.places.iter_mut().filter(|place| place.container == container.number);
                 places.for_each(|place| place.is_current = false);
                 self.bases.remove(&container.number);
+                // Its descriptors would keep the container's memory.
+                let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+                drop(sessions.as_mut().and_then(|sessions| sessions.remove(&container.number)));
                 if let Some(watch) = &mut self.watch {
                     watch.forget(Watched::Base(container.number));
                 }
             }
+        }
+        if let Some(hands) = &self.hands {
+            hands.drop_unused();
         }
         let bases = &self.bases;
         self.containers.all.retain(|container| bases.contains_key(&container.number));
@@ -427,46 +434,19 @@ impl Looker {
         }
     }
 
-    /// Finds containers by the newest census.
-    fn find_containers(&mut self) {
-        let census = Arc::clone(self.census.newest());
-        self.containers.update(&census);
-        let all = &census.containers;
-        self.owners.retain(|mounts, _| all.contains_key(mounts));
-        self.walked.retain(|mounts, _| all.contains_key(mounts));
-        // Those that were visited longest ago come first.
-        let mut due: Vec<(Option<Instant>, u64)> = Vec::new();
-        for (mounts, here) in all {
-            let is_same = self.owners.get(mounts).is_some_and(|(pid, _)| here.contains(pid));
-            match self.walked.get(mounts) {
-                Some((at, true)) if is_same && at.elapsed() < WALK_AGAIN => {}
-                walked => due.push((walked.map(|(at, _)| *at), *mounts)),
+    /// Whose processes do not answer: each user once. `is_counted`: there is a new census.
+    fn tell_silent(&mut self, is_counted: bool) {
+        let census = self.census.newest();
+        if is_counted && census.is_crowd {
+            // Nobody knows whose programs were missed.
+            self.out.tell(Found::CensusLate(census.begun.map_or(Duration::ZERO, |begun| begun.elapsed())));
+        }
+        let of_census = if is_counted { census.silent.as_slice() } else { &[] };
+        let silent = [self.processes.take_silent().as_slice(), of_census].concat();
+        for (user, pid) in silent {
+            if self.told.insert(format!("{:?} {user}", Cause::NoAnswer)) {
+                self.out.tell(Found::Refusal(user, Cause::NoAnswer, format!("process {pid}")));
             }
-        }
-        due.sort_unstable();
-        for walk in self.walker.retain(SCAN_INTERVAL, |mounts| all.contains_key(&mounts)) {
-            self.tell_late(&walk);
-        }
-        for (_, mounts) in due {
-            let here = all.get(&mounts).map(Vec::as_slice).unwrap_or_default();
-            let owner = match self.owners.get(&mounts) {
-                // The kernel gives the number of one that is gone to the next one, which may be another user's.
-                Some((pid, owner)) if here.contains(pid) => *owner,
-                known => {
-                    let before = known.map(|(_, owner)| *owner);
-                    self.walked.remove(&mounts);
-                    // Whoever's processes have all just ended would be taken for root: the next scan tells.
-                    let known = here.iter().take(8).find_map(|pid| Some((*pid, user_of(*pid).ok()?)));
-                    let Some((pid, owner)) = known else { continue };
-                    self.owners.insert(mounts, (pid, owner));
-                    if before.is_some_and(|before| before != owner) {
-                        self.containers.is_no_more_of(mounts);
-                    }
-                    owner
-                }
-            };
-            let user = owner.map_or(0, |owner| self.subordinates.account_of(owner));
-            self.walker.ask(Walk { mounts, pids: here.to_vec(), owner, user });
         }
     }
 
@@ -474,72 +454,6 @@ impl Looker {
     fn tell_late_census(&mut self) {
         if let Some(took) = self.census.late().filter(|_| self.finds_containers()) {
             self.out.tell(Found::CensusLate(took));
-        }
-    }
-
-    fn tell_late(&mut self, walk: &Walk) {
-        let pid = walk.pids.first().copied().unwrap_or_default();
-        self.out.tell(Found::Refusal(walk.user, Cause::ContainersLate, format!("process {pid}")));
-    }
-
-    /// Takes what walks to containers have found.
-    fn fetch_walks(&mut self) {
-        for (walk, way) in self.walker.results() {
-            let found = self.walk_ended(&walk, way);
-            if self.owners.get(&walk.mounts).is_some_and(|(_, owner)| *owner == walk.owner) {
-                self.walked.insert(walk.mounts, (Instant::now(), found));
-            }
-        }
-        for walk in self.walker.late() {
-            self.tell_late(&walk);
-        }
-    }
-
-    /// Returns whether the `/dev/shm` is known now.
-    fn walk_ended(&mut self, walk: &Walk, way: Way) -> bool {
-        let pid = walk.pids.first().copied().unwrap_or_default();
-        let (cause, example) = match way {
-            Ok(None) => return false,
-            Ok(Some(mut shm)) => {
-                // Subordinate users whose numbers a process does not have: those who mount for it.
-                shm.is_its_users |=
-                    walk.user != 0 && self.subordinates.account_of(shm.status.st_uid) == walk.user;
-                let shown = || format!("/proc/{pid}/root{SHARED_MEMORY}");
-                match self.containers.found(&self.base, (walk.mounts, pid), shm, (walk.owner, walk.user)) {
-                    Discovery::Known => return true,
-                    Discovery::Own => return false,
-                    Discovery::New => {
-                        self.add_container();
-                        return true;
-                    }
-                    // It may be that of a container around it, which is known the next time.
-                    Discovery::OfOthers if !self.walked.contains_key(&walk.mounts) => return false,
-                    Discovery::OfOthers => (Cause::ShmOfOthers, shown()),
-                    Discovery::TooMany => (Cause::TooManyContainers, shown()),
-                }
-            }
-            Err(why) => (Cause::Unreachable, format!("process {pid}: {why}")),
-        };
-        // Each container once. The kernel gives its number to another user's when it is gone.
-        if self.told.insert(format!("{cause:?} {} {}", walk.user, walk.mounts)) {
-            self.out.tell(Found::Refusal(walk.user, cause, example));
-        }
-        false
-    }
-
-    /// The last container is new.
-    fn add_container(&mut self) {
-        let Some(container) = self.containers.all.last() else { return };
-        let path = descriptor_path(&container.dir);
-        if let Some(watch) = &mut self.watch {
-            // Without the watch their directories are found when it is next read.
-            let _ = watch.watch(&path, Watched::Base(container.number));
-        }
-        let number = container.number;
-        self.bases.insert(number, Base::new(path, false));
-        self.begin_base(number);
-        for look in self.looks.iter_mut().filter(|look| look.until == Until::AllWalked) {
-            look.rounds.insert(number, 1);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One user's directory: which of its files are new, whose they are, and which of their processes live.
 
-use super::life::TimeNamespaces;
+use super::life::Processes;
 use super::tracked::{Leader, Tracked};
 use super::{Content, Found, Outbox, PlaceId, Session, Whose, whose};
 use crate::Error;
@@ -9,7 +9,7 @@ use crate::budget::{
     Account, BEHIND_RINGS, CROWDED_FOR, Cause, NAMES_MAX, PROCESSES_MAX, REST, REST_OWN,
     RINGS_OF_PROCESS_MAX, TURN,
 };
-use crate::containers::Census;
+use crate::census::Census;
 use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
 use crate::provider::{Provider, enabled_word};
 use crate::ring::Ring;
@@ -35,7 +35,7 @@ const UNFINISHED: Duration = Duration::from_secs(10);
 pub(super) struct Surroundings<'a> {
     pub(super) session: Option<&'a Session>,
     pub(super) census: &'a Census,
-    pub(super) times: &'a mut TimeNamespaces,
+    pub(super) processes: &'a mut Processes,
     pub(super) shelf: &'a mut Shelf,
     pub(super) out: &'a mut Outbox,
 }
@@ -460,7 +460,7 @@ impl Place {
                             version: provider.version,
                             time_namespace: provider.time_namespace,
                         });
-                        tracked.locate(name.process, around.census, around.times);
+                        tracked.locate(name.process, around.census, (around.processes, self.user));
                     }
                     if let (Some(session), true) = (around.session, self.is_served) {
                         tracked.find_others(&provider, session);
@@ -484,7 +484,7 @@ impl Place {
 
     /// Finds out which processes live, for a while.
     pub(super) fn check(&mut self, is_deserted: bool, around: &mut Surroundings<'_>) {
-        let Surroundings { census, times, out, .. } = around;
+        let Surroundings { census, processes, out, .. } = around;
         let begun = Instant::now();
         // In the order of namespace, pid, then birth: the last one of a number is the newest.
         let own = |leader: Option<Leader>| {
@@ -511,12 +511,13 @@ impl Place {
                 && newest.get(&(own(process.leader), id.pid)).is_some_and(|newest| *newest > id.birth_ns);
             let before = process.known;
             let lives = if has_lock {
-                process.locate(id, census, times);
+                process.locate(id, census, (processes, self.user));
                 let leader = FileName { process: id, kind: FileKind::Provider(0) };
                 // What cannot be found out now will be later.
                 self.directory.is_held(leader).unwrap_or(true)
             } else {
-                process.lives(id, census, times, self.directory.is_containers().then_some(is_deserted))
+                let is_deserted = self.directory.is_containers().then_some(is_deserted);
+                process.lives(id, census, (processes, self.user), is_deserted)
             };
             if before.is_none() {
                 if let Some(known) = process.known {

@@ -59,7 +59,7 @@ impl Queue {
     pub(super) fn ask(&mut self, walk: Walk, now: Instant) {
         let mut all = self.users.values_mut().flat_map(|user| &mut user.walks);
         if let Some(known) = all.find(|known| known.walk.is_same(&walk)) {
-            known.walk.pids = walk.pids;
+            (known.walk.pids, known.walk.do_all_answer) = (walk.pids, walk.do_all_answer);
             return;
         }
         let user = walk.user;
@@ -149,8 +149,10 @@ mod tests {
 
         fn ask(&mut self, user: u32) {
             self.made += 1;
-            self.queue
-                .ask(Walk { mounts: self.made, pids: vec![1], owner: None, user }, self.start + self.now);
+            self.queue.ask(
+                Walk { mounts: self.made, pids: vec![1], do_all_answer: true, owner: None, user },
+                self.start + self.now,
+            );
         }
 
         /// One walk, or a rest of 10 ms. Who walked asks for another walk.
@@ -230,8 +232,11 @@ mod tests {
         assert!(all.queue.late(at(WALKS_LATE * 2)).is_empty(), "once");
         let later = at(WALKS_LATE * 3);
         let second = Duration::from_secs(1);
-        all.queue.ask(Walk { mounts: 6, pids: vec![1], owner: None, user: 1000 }, later);
-        all.queue.ask(Walk { mounts: 7, pids: vec![1], owner: None, user: 1000 }, later + second);
+        all.queue.ask(Walk { mounts: 6, pids: vec![1], do_all_answer: true, owner: None, user: 1000 }, later);
+        all.queue.ask(
+            Walk { mounts: 7, pids: vec![1], do_all_answer: true, owner: None, user: 1000 },
+            later + second,
+        );
         let missed = all.queue.retain(later + second, second, |_| false);
         assert_eq!(
             missed.iter().map(|walk| walk.mounts).collect::<Vec<_>>(),
@@ -245,7 +250,13 @@ mod tests {
     fn what_waits_already_is_not_asked_for_twice_and_has_the_newest_processes() {
         let mut queue = Queue::default();
         let now = Instant::now();
-        let walk = |mounts: u64, pid: u32, user: u32| Walk { mounts, pids: vec![pid], owner: None, user };
+        let walk = |mounts: u64, pid: u32, user: u32| Walk {
+            mounts,
+            pids: vec![pid],
+            do_all_answer: true,
+            owner: None,
+            user,
+        };
         queue.ask(walk(1, 10, 1000), now);
         queue.ask(walk(1, 11, 1000), now);
         queue.ask(walk(2, 12, 1001), now);

@@ -2,8 +2,8 @@
 //! A process that has files in a user's directory: which one it is here, whether it lives, and which of its events are enabled.
 
 use super::Session;
-use super::life::{KnownProcess, Life, Offsets, TimeNamespaces, seccomp};
-use crate::containers::{Census, LocalProcess};
+use super::life::{KnownProcess, Life, Offsets, Processes, seccomp};
+use crate::census::{Census, LocalProcess};
 use crate::directory::ProcessId;
 use crate::provider::Provider;
 use crate::session::Settings;
@@ -47,17 +47,23 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    /// Finds its number in this PID namespace. False: for lack of file descriptors or memory nothing can be said.
-    pub(super) fn locate(&mut self, id: ProcessId, census: &Census, times: &mut TimeNamespaces) -> bool {
+    /// Finds its number in this PID namespace, on this user's account. False: nothing can be said, for lack of file descriptors or memory, or since it does not
+    /// answer.
+    pub(super) fn locate(
+        &mut self,
+        id: ProcessId,
+        census: &Census,
+        (processes, user): (&mut Processes, u32),
+    ) -> bool {
         let (None, Some(leader)) = (self.known, self.leader) else { return true };
-        let claimed = times.claimed(leader.time_namespace);
+        let claimed = processes.claimed(leader.time_namespace);
         if leader.version >= 2 {
             self.monotonic_offset_ns = claimed.monotonic_ns;
         }
         if let LocalProcess::Process(here) = census.find(leader.pid_namespace, id.pid) {
-            let offsets = times.of(here).or((leader.version >= 2).then_some(claimed));
-            match KnownProcess::recognise(here, id.birth_ns, offsets) {
-                Ok(Some(known)) => {
+            let claimed = (leader.version >= 2).then_some(claimed);
+            match processes.recognise(user, (here, id.birth_ns), claimed) {
+                Ok(Some((known, offsets))) => {
                     self.known = Some(known);
                     self.monotonic_offset_ns = offsets.unwrap_or_default().monotonic_ns;
                 }
@@ -74,14 +80,14 @@ impl Tracked {
         &mut self,
         id: ProcessId,
         census: &Census,
-        times: &mut TimeNamespaces,
+        (processes, user): (&mut Processes, u32),
         is_deserted: Option<bool>,
     ) -> bool {
-        if !self.locate(id, census, times) {
+        if !self.locate(id, census, (processes, user)) {
             return true;
         }
         match (self.known, self.leader, is_deserted) {
-            (Some(known), ..) => known.life() != Life::Ended,
+            (Some(known), ..) => processes.life(user, known) != Life::Ended,
             // In this PID namespace, or nowhere.
             (None, Some(leader), _) if census.is_own(leader.pid_namespace) => false,
             (None, Some(leader), _) => {
@@ -90,9 +96,7 @@ impl Tracked {
             }
             // Without a provider's file its PID namespace is unknown: it is this one, if the file is not in a container's directory.
             (None, None, Some(is_deserted)) => !is_deserted,
-            (None, None, None) => {
-                !matches!(KnownProcess::recognise(id.pid, id.birth_ns, times.of(id.pid)), Ok(None))
-            }
+            (None, None, None) => !matches!(processes.recognise(user, (id.pid, id.birth_ns), None), Ok(None)),
         }
     }
 

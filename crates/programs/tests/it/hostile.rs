@@ -12,6 +12,7 @@ use rtscope_abi::program as abi;
 use rtscope_programs::budget::{Cause, Refusal};
 use rtscope_programs::collector::Programs;
 use rtscope_programs::session::Settings;
+use rtscope_testkit::held::HeldExec;
 use rtscope_testkit::program_files::{self, PID, put32, put64, record_word};
 use rtscope_testkit::random::Random;
 use rtscope_testkit::skip;
@@ -76,7 +77,7 @@ fn ring(birth_ns: u64) -> Vec<u8> {
 const MADE_UP: &str = "names of users";
 
 /// Runs an attack, as the hostile user, while an honest program writes. Before the recording begins, `prepare` has ended.
-fn attack(name: &str, prepare: fn(&Attacker), run: fn(&Attacker)) -> Vec<Refusal> {
+fn attack(name: &str, prepare: fn(&Attacker), run: impl FnOnce(&Attacker) + Send + 'static) -> Vec<Refusal> {
     let above = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
     fs::set_permissions(above.path(), fs::Permissions::from_mode(0o1777)).expect("it is ours");
     let own = above.path().join("rtscope-0");
@@ -582,4 +583,25 @@ fn root_records_while_somebody_takes_its_places_again_and_again() {
             assert!(failed.is_empty(), "{name}: {failed:?}");
         });
     }
+}
+
+// NEEDS: host
+#[test]
+fn root_a_process_that_does_not_answer_delays_nobody_and_is_reported() {
+    if skip::without_root() {
+        return;
+    }
+    let held = match HeldExec::start(HOSTILE) {
+        Ok(held) if held.keeps_readers_waiting() => held,
+        Ok(_) => skip!("this kernel tells of a process in execve(2) what it is"),
+        Err(error) => skip!("no process is held in execve(2) here: {error}"),
+    };
+    let pid = held.pid();
+    // Files of no program, which name it.
+    let refusals = attack("a process that is held in execve", nothing, move |attacker| {
+        attacker.file(&format!("r{pid}-f0000000000-{pid}-0"), &[]);
+        attacker.file(&format!("p{pid}-f0000000001-0"), &[]);
+    });
+    assert!(held.keeps_readers_waiting(), "it was held all the time");
+    assert_eq!(refused(&refusals, Cause::NoAnswer), 1, "{refusals:?}");
 }

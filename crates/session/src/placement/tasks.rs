@@ -6,9 +6,6 @@ use rtscope_event::{Glob, TaskInfo};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// PF_KTHREAD of the kernel's include/linux/sched.h, in the flags of /proc/PID/stat.
-const KERNEL_THREAD: u64 = 0x0020_0000;
-
 /// Processes that are threads of the kernel: known once, they are skipped. A number that a program gets later is found out by its
 /// absence in between.
 #[derive(Debug, Default)]
@@ -142,12 +139,22 @@ fn is_real_time_policy(policy: i32) -> bool {
     policy >= 0 && matches!(policy & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR | DEADLINE)
 }
 
+/// By /proc/PID/status: some kernels (Linux 6.18) keep whoever reads /proc/PID/stat waiting while the process is in execve(2), and a user can
+/// make his as long as he wants, with a file of his own file system that execve(2) closes.
 fn is_kernel_thread(pid: u32) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stat = String::from_utf8_lossy(&stat);
-    // A name may have spaces and parentheses in it; the flags are the seventh field behind it (proc_pid_stat(5)).
-    let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & KERNEL_THREAD != 0)
+    let status = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    is_of_kernel_thread(&String::from_utf8_lossy(&status))
+}
+
+/// Where the kernel does not say so, a thread without memory that has not ended is its own (proc_pid_status(5)).
+fn is_of_kernel_thread(status: &str) -> bool {
+    let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim_start);
+    match value("Kthread:") {
+        Some(kthread) => kthread.starts_with('1'),
+        None => {
+            value("State:").is_some_and(|state| !state.starts_with(['Z', 'X'])) && value("VmSize:").is_none()
+        }
+    }
 }
 
 fn has_name(tid: u32, names: &[Glob]) -> bool {
@@ -165,4 +172,29 @@ fn numbers(directory: &str) -> Vec<u32> {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).collect();
     numbers.sort_unstable();
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_kernel_are_known_by_their_status() {
+        let status = |lines: &[&str]| lines.join("\n") + "\n";
+        for (lines, is_kernels) in [
+            (&["Name:\tkthreadd", "State:\tS (sleeping)", "Kthread:\t1"][..], true),
+            (&["Name:\tsh", "State:\tS (sleeping)", "Kthread:\t0", "VmSize:\t10 kB"], false),
+            // On older kernels.
+            (&["Name:\tkthreadd", "State:\tI (idle)", "Threads:\t1"], true),
+            (&["Name:\tsh", "State:\tS (sleeping)", "VmSize:\t10 kB"], false),
+            // It has ended, or its threads go on without it.
+            (&["Name:\tsh", "State:\tZ (zombie)", "Threads:\t3"], false),
+            (&["Name:\tVmSize:", "State:\tX (dead)"], false),
+            // There is none.
+            (&[], false),
+        ] {
+            assert_eq!(is_of_kernel_thread(&status(lines)), is_kernels, "{lines:?}");
+        }
+        assert!(!is_kernel_thread(std::process::id()));
+    }
 }

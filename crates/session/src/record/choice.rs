@@ -233,11 +233,12 @@ fn cgroup_of(pid: u32) -> Option<String> {
     String::from_utf8_lossy(&text).lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
 }
 
+/// From proc_pid_status(5), which the kernel gives also of a process in execve(2): of its `stat` it may keep readers waiting.
 fn parent_of(pid: u32) -> Option<u32> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may have anything in it, and need not be text.
+    let text = fs::read(format!("/proc/{pid}/status")).ok()?;
+    // The name may have anything in it, but for the ends of lines, and need not be text.
     let text = String::from_utf8_lossy(&text);
-    text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    text.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! The thread that converts the kernel's events while they are recorded.
 //!
 //! It reads the spool behind the threads that fill it (`drain`), so whatever becomes of it, the recording goes on: when it falls behind,
-//! the spool is longer; when it fails, the trace is made at the end. It has the policy `SCHED_IDLE`: it runs where a CPU
-//! has nothing else to do, since the load is what must not be disturbed. The descriptions of what may be recorded take it some
+//! the spool is longer; when it fails, the trace is made at the end. It has the policy `SCHED_IDLE`, unless somebody wants the trace at once: it
+//! runs where a CPU has nothing else to do, since the load is what must not be disturbed. The descriptions of what may be recorded take it some
 //! milliseconds, which is much beside a load of a tenth of a second: they are read before COMMAND begins.
 
 use crate::Failure;
@@ -125,11 +125,10 @@ impl SpoolLimit {
     }
 
     /// There is time again.
-    fn calm(&self) {
+    fn calm(&self, is_idle: bool) {
         // ORDER: relaxed; as in look().
         if self.is_hurried.swap(false, Ordering::Relaxed) {
-            // Where this is refused, it competes as any other.
-            let _ = crate::realtime::become_idle();
+            step_aside(is_idle);
         }
     }
 }
@@ -145,6 +144,8 @@ pub struct LiveSource {
     /// What limits the trace, and the spool.
     pub ring: Option<RingTrace>,
     pub limit: Option<Arc<SpoolLimit>>,
+    /// It takes only time that no task needs.
+    pub is_idle: bool,
 }
 
 /// The running thread.
@@ -174,9 +175,9 @@ impl LiveConverter {
         let limit = source.limit.clone();
         let thread = Builder::new().name("convert".to_string()).spawn(move || {
             let limit = source.limit.clone();
+            let is_idle = source.is_idle;
             let prepared = Prepared::new(source);
-            // Where this is refused, it competes as any other.
-            let _ = crate::realtime::become_idle();
+            step_aside(is_idle);
             // Nobody hears it only when the start has failed.
             let _ = tell.send(nix::unistd::gettid().as_raw().unsigned_abs());
             drop(tell);
@@ -245,6 +246,14 @@ struct Prepared {
     conversion: LiveConversion,
     progress: Vec<Arc<LaneProgress>>,
     limit: Option<Arc<SpoolLimit>>,
+    is_idle: bool,
+}
+
+/// From now on only in time that no task needs, if that is wanted. Where it is refused, the thread competes as any other.
+fn step_aside(is_idle: bool) {
+    if is_idle {
+        let _ = crate::realtime::become_idle();
+    }
 }
 
 impl Prepared {
@@ -254,11 +263,11 @@ impl Prepared {
         let (files, progress): (Vec<_>, Vec<_>) =
             source.lanes.into_iter().map(|(cpu, files, progress)| ((cpu, files), progress)).unzip();
         let conversion = LiveConversion::new(source.place, source.description, &files, &own, source.ring)?;
-        Ok(Prepared { conversion, progress, limit: source.limit })
+        Ok(Prepared { conversion, progress, limit: source.limit, is_idle: source.is_idle })
     }
 
     fn work(self, shared: &SharedState) -> Result<LiveConversion, Error> {
-        let Prepared { mut conversion, progress, limit } = self;
+        let Prepared { mut conversion, progress, limit, is_idle } = self;
         let options = Options { cancel: Some(&shared.stop), ..Options::default() };
         let mut has_begun = false;
         // ORDER: relaxed; see end().
@@ -278,15 +287,13 @@ impl Prepared {
             // ORDER: relaxed; a number for people, and for look(): at worst it lets this thread compete once more.
             let before = shared.until_ns.swap(conversion.until().0, Ordering::Relaxed);
             if before < conversion.until().0 && !std::mem::replace(&mut has_begun, true) {
-                // Whatever becomes of this thread, there is a trace. Where this is refused, it competes as any other.
-                if !limit.as_ref().is_some_and(|limit| limit.is_hurried()) {
-                    let _ = crate::realtime::become_idle();
-                }
+                // Whatever becomes of this thread, there is a trace.
+                step_aside(is_idle && !limit.as_ref().is_some_and(|limit| limit.is_hurried()));
             }
             match &limit {
                 Some(_) if share != SpoolShare::Little => park_timeout(HURRIED_PERIOD),
                 Some(limit) if has_begun => {
-                    limit.calm();
+                    limit.calm(is_idle);
                     park_timeout(PERIOD);
                 }
                 _ => park_timeout(PERIOD),

@@ -36,7 +36,7 @@ pub use lost::{LostEvents, counts_by_user, losses_by_user};
 pub use places::PlaceWords;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
-    Context, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
+    Context, Conversion, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
     RecordSettings, RingSettings, SNAPSHOTS, SnapshotCause, SnapshotsAsked,
 };
 pub use words::{LevelRange, OnlyWhile, patterns_of};
@@ -63,6 +63,8 @@ const PROGRAMS: &str = "ust";
 
 /// Between polls of what records. A stop and COMMAND's end end the sleep.
 const TICK: Duration = Duration::from_secs(1);
+/// A trace that is so far behind what is recorded is told of: five times what followers wait for.
+const FAR_BEHIND_NS: u64 = 5_000_000_000;
 /// The same while somebody looks at the progress.
 const PROGRESS_TICK: Duration = Duration::from_millis(200);
 /// The same where COMMAND's end does not end the sleep.
@@ -298,6 +300,32 @@ struct RunningRecorders {
     programs: Option<ProgramsRecording>,
     started: MonotonicNs,
     limit: Option<(RingSettings, DiskLimit)>,
+    behind: BehindNote,
+}
+
+/// Says once that the trace of the kernel's events is far behind them, while it is made.
+#[derive(Debug, Default)]
+struct BehindNote {
+    is_told: bool,
+}
+
+impl BehindNote {
+    fn look(&mut self, conversion: Conversion, behind_ns: Option<u64>, observer: &dyn Observer) {
+        if self.is_told || behind_ns.is_none_or(|behind_ns| behind_ns < FAR_BEHIND_NS) {
+            return;
+        }
+        self.is_told = true;
+        let why = match conversion {
+            Conversion::Now => "more is recorded than one thread can convert",
+            _ => {
+                "it is made in time that no task needs, and no CPU has enough of it (--convert-now makes it in any time)"
+            }
+        };
+        observer.note(&format!(
+            "the trace is {} s behind: {why}; whoever follows it sees events late; nothing is lost by that",
+            FAR_BEHIND_NS / 1_000_000_000
+        ));
+    }
 }
 
 impl RunningRecorders {
@@ -330,7 +358,13 @@ impl RunningRecorders {
             }
             _ => None,
         };
-        Ok(RunningRecorders { kernel, programs, started: monotonic_now(), limit })
+        Ok(RunningRecorders {
+            kernel,
+            programs,
+            started: monotonic_now(),
+            limit,
+            behind: BehindNote::default(),
+        })
     }
 
     fn start<'a>(&self, settings: &'a RecordSettings, plan: Option<&'a Plan>) -> RecordStart<'a> {
@@ -430,7 +464,11 @@ fn wait(
         }
         placement.follow(now, || None);
         running.kernel.iter().for_each(|kernel| kernel.look(now));
-        observer.recording_progress(&running.progress(now));
+        let progress = running.progress(now);
+        if let Some(kernel) = &settings.kernel {
+            running.behind.look(kernel.conversion, progress.behind_ns, observer);
+        }
+        observer.recording_progress(&progress);
         let next = until.into_iter().chain([placement.next_look().0]).min().unwrap_or(u64::MAX);
         stop.wait(Duration::from_nanos(next.saturating_sub(now.0)).min(tick), end.as_ref());
     }

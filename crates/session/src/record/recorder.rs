@@ -9,7 +9,7 @@ use super::live::{LaneProgress, LiveConverter, LiveSource, SpoolLimit};
 use super::places::RecordedPlace;
 use super::plan::{Call, Plan, Scope, named_tasks};
 use super::ring::DiskLimit;
-use super::settings::KernelSettings;
+use super::settings::{Conversion, KernelSettings};
 use super::words::OnlyWhile;
 use crate::command::Child;
 use crate::watch::calls;
@@ -138,7 +138,8 @@ impl Recording {
         let share = limit.map(|limit| SpoolLimit::new(limit.spool_file_bytes(files_of(&lanes))));
         let share = share.map(Arc::new);
         lanes.values_mut().for_each(|lane| lane.limit.clone_from(&share));
-        let followed = if settings.convert_after { Vec::new() } else { follow(&mut lanes) };
+        let is_followed = settings.conversion != Conversion::After;
+        let followed = if is_followed { follow(&mut lanes) } else { Vec::new() };
         let (cpus, lanes) = (lanes.len(), lanes.into_values().collect());
         let no_thread = |error| Failure::doing("starting a thread", error);
         let drain = Drain::start(lanes, fifo).map_err(no_thread)?;
@@ -146,7 +147,9 @@ impl Recording {
         let mut live = None;
         if !followed.is_empty() {
             let (place, own_tids) = (spool.place(), own_tids.clone());
-            let source = LiveSource { place, description, lanes: followed, own_tids, ring, limit: share };
+            let is_idle = settings.conversion == Conversion::WhenIdle;
+            let lanes = followed;
+            let source = LiveSource { place, description, lanes, own_tids, ring, limit: share, is_idle };
             live = Some(LiveConverter::start(source).map_err(no_thread)?);
         }
         own_tids.extend(live.as_ref().map(LiveConverter::tid));

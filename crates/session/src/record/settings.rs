@@ -142,8 +142,8 @@ pub struct KernelSettings {
     pub by_ftrace: bool,
     /// Only of tasks in which something of this tracker has been under way for longer than this.
     pub only_while: Option<OnlyWhile>,
-    /// The trace is made when the recording is over, so that nothing but recording happens before.
-    pub convert_after: bool,
+    /// When the trace is made of what was recorded.
+    pub conversion: Conversion,
 }
 
 impl Default for KernelSettings {
@@ -163,9 +163,20 @@ impl Default for KernelSettings {
             with_self: false,
             by_ftrace: false,
             only_while: None,
-            convert_after: false,
+            conversion: Conversion::WhenIdle,
         }
     }
+}
+
+/// When the trace is made of what was recorded of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conversion {
+    /// While it is recorded, in time that no task needs: where there is none, followers see events late.
+    WhenIdle,
+    /// While it is recorded, also in time that tasks want, as any other thread.
+    Now,
+    /// When the recording is over, so that nothing but recording happens before.
+    After,
 }
 
 /// What is recorded of a thread with each event of a program.

@@ -22,9 +22,14 @@ impl Numbered {
     /// When there is none with this number.
     pub fn of(pid: Option<u32>, tid: Option<u32>) -> Result<Option<Numbered>, Failure> {
         let refuse = |text: String| Err(Failure::Usage(text));
-        let life = |number: u32| task_life(Tid(number));
-        if let Some(pid) = pid.filter(|pid| life(*pid).is_none()) {
-            return refuse(format!("there is no process {pid} (--pid)"));
+        // It is in execve(2), which its user can make as long as he likes, or has no CPU for that.
+        let life = |number: u32| {
+            task_life(Tid(number)).map_err(|why| Failure::Usage(format!("{number}: {why}; try again later")))
+        };
+        if let Some(pid) = pid {
+            if life(pid)?.is_none() {
+                return refuse(format!("there is no process {pid} (--pid)"));
+            }
         }
         if let Some(pid) = pid.filter(|pid| !is_process(*pid)) {
             return refuse(format!(
@@ -32,7 +37,7 @@ impl Numbered {
             ));
         }
         let Some(number) = tid.or(pid) else { return Ok(None) };
-        match life(number) {
+        match life(number)? {
             Some((_, started)) => Ok(Some(Numbered { number, is_process: tid.is_none(), started })),
             None => refuse(format!("there is no thread {number} (--tid)")),
         }
@@ -41,17 +46,21 @@ impl Numbered {
     /// Whether nothing of it runs any more. A process may outlive its first thread.
     pub fn has_ended(self) -> bool {
         match task_life(Tid(self.number)) {
-            Some((state, started)) if started == self.started => {
+            Ok(Some((state, started))) if started == self.started => {
                 has_ended(state) && !(self.is_process && self.has_threads())
             }
-            _ => true,
+            // Who does not answer is there.
+            answer => answer.is_ok(),
         }
     }
 
     fn has_threads(self) -> bool {
         let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.number)) else { return false };
         let tids = threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        tids.filter_map(|tid| task_life(Tid(tid))).any(|(state, _)| !has_ended(state))
+        tids.map(|tid| task_life(Tid(tid))).any(|life| match life {
+            Ok(life) => life.is_some_and(|(state, _)| !has_ended(state)),
+            Err(_) => true,
+        })
     }
 }
 

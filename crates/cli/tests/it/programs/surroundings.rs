@@ -2,12 +2,18 @@
 //! Programs whose surroundings change while they run (crates/testkit/c/surroundings.c), and those that share theirs with others who
 //! never heard of rtscope.
 
-use super::fixture::{Fixture, Recorded, lines};
+use super::fixture::{Fixture, Recorded, begun, interrupt, lines};
 use crate::command::{root, rtscope};
 use rtscope_testkit::skip;
 use std::ffi::OsStr;
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+/// Users who have no programs, and no directory.
+const NEW_USERS: Range<u32> = 47_200..47_216;
 
 /// The compiled program; `None`, and the reason reported, without a compiler.
 fn fixture() -> Option<(Fixture, PathBuf)> {
@@ -308,4 +314,31 @@ fn a_recording_that_has_lost_most_is_no_success() {
     assert_eq!((code, lost > 0.5), (Some(0), true), "{notes}");
     let (code, lost, notes) = record("little", &[], "100");
     assert_eq!((code, lost), (Some(0), 0.0), "{notes}");
+}
+
+/// Users whose first program this is: the recorder finds their directories while it runs, so it goes by root's session, which is nobody's in its namespace.
+// NEEDS: host
+#[test]
+fn root_a_fork_into_a_user_namespace_before_the_recorder_knows_the_user_is_recorded() {
+    if skip::without_root() || skip::without_tool("setpriv") || skip::without_user_namespaces() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = fixture.program("namespaces.c", &[], "namespaces") else { return };
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let recorder = begun(&mut fixture.recorder(&[]));
+    let directories: Vec<_> = NEW_USERS.map(|user| format!("/dev/shm/rtscope-{user}")).collect();
+    for (user, directory) in NEW_USERS.zip(&directories) {
+        assert!(!Path::new(directory).exists(), "{directory} is not left by somebody");
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+        let output = command.arg(&program).output().expect("it was compiled");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "emitted 30\n", "{output:?}");
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    for directory in directories {
+        fs::remove_dir_all(directory).expect("it was made");
+    }
+    let emitted = 30 * u64::from(NEW_USERS.end - NEW_USERS.start);
+    assert_eq!((recorded.events(), recorded.lost()), (emitted, 0), "{}", recorded.account);
 }

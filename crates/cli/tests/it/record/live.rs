@@ -79,3 +79,53 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
     let Some(expected) = babeltrace2::text(&trace, &[]) else { return };
     assert!(text == expected, "babeltrace2 prints something else");
 }
+
+/// What converts takes only time that no task needs, and says when that is not enough, unless it is to take any.
+// NEEDS: host
+#[test]
+fn root_a_trace_is_made_in_idle_time_or_in_any_as_it_is_asked_for() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let cpus = std::thread::available_parallelism().expect("a number").get();
+    // No CPU is idle.
+    let hogs = (0..2 * cpus).map(|_| {
+        let mut hog = Command::new("sh");
+        KilledWithTest::start(hog.args(["-c", "ulimit -t 60; while :; do :; done"]))
+            .expect("it can be started")
+    });
+    let hogs: Vec<KilledWithTest> = hogs.collect();
+    for (name, options, policy) in
+        [("idle", &[][..], libc::SCHED_IDLE), ("now", &["--convert-now"], libc::SCHED_OTHER)]
+    {
+        let mut recorder = rtscope();
+        recorder
+            .args(["record", "-k", "sched:*,irq:*,timer:*", "-o"])
+            .arg(directory.path().join(name))
+            .args(options);
+        let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut recorder = KilledWithTest::start(recorder).expect("it can be started");
+        let mut notes = BufReader::new(recorder.stderr.take().expect("piped")).lines().map_while(Result::ok);
+        let mut until = |text: &str| notes.by_ref().find(|line| line.contains(text));
+        assert!(until("recording tracepoints").is_some());
+        if policy == libc::SCHED_IDLE {
+            let note = until(" s behind: ").expect("it says how far it is");
+            assert!(note.contains("--convert-now") && note.contains("nothing is lost by that"), "{note}");
+        }
+        assert_eq!(policy_of_converter(recorder.id()), policy);
+        kill(Pid::from_raw(recorder.id() as i32), Signal::SIGINT).expect("it runs");
+        assert!(recorder.wait().expect("it ends").success());
+    }
+    drop(hogs);
+}
+
+/// The scheduling policy of the thread that makes the trace.
+fn policy_of_converter(pid: u32) -> i32 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let is_converter = |thread: &std::fs::DirEntry| {
+        std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|comm| comm == "convert\n")
+    };
+    let mut converters = threads.filter(is_converter);
+    let converter = converters.next().expect("it has such a thread");
+    let tid = converter.file_name().to_string_lossy().parse().expect("a number");
+    // SAFETY: a system call with a number.
+    unsafe { libc::sched_getscheduler(tid) }
+}

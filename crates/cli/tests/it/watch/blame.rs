@@ -9,9 +9,10 @@ use crate::command::count;
 use rtscope_analyze::explain::{Actor, Explanation, StepExplanation};
 use rtscope_event::{LossCause, Tracker};
 use rtscope_testkit::late::VictimNotes;
-use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::machine::{self, Cpus};
 use rtscope_testkit::notes::Burst;
 use rtscope_testkit::process::{Workload, WorkloadOutput};
+use rtscope_testkit::sched::last_cpu;
 use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use serde_json::Value;
 
@@ -35,6 +36,11 @@ struct Run {
 
 fn victim_arguments(name: &str) -> Vec<&str> {
     vec!["--name", name, "--deadline", "500us", "--duration", TIME]
+}
+
+/// Own stamps against the kernel's events, on the CPU of the victims and of most disturbers.
+fn unless_stolen(check: impl Fn()) {
+    machine::unless_stolen(last_cpu().expect("it has CPUs"), check);
 }
 
 /// Watches a victim from before its first to after its last iteration, with these disturbers.
@@ -187,11 +193,13 @@ const HOG: Disturber<'_> = ("rtscope-hog", &["--name", "e2e-hog", "--burst", "3m
 #[test]
 fn root_the_hog_is_the_culprit_with_its_share() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let run = run("e2e-hogged", &[HOG]);
-    let blamed = check_blame(&run, &run.disturbers[0]);
-    assert!(blamed >= 10, "only {blamed} responses were made late by the hog");
-    check_counts(&run.victim, &run.said, "a more urgent thread");
-    check_losses(&run.said);
+    unless_stolen(|| {
+        let run = run("e2e-hogged", &[HOG]);
+        let blamed = check_blame(&run, &run.disturbers[0]);
+        assert!(blamed >= 10, "only {blamed} responses were made late by the hog");
+        check_counts(&run.victim, &run.said, "a more urgent thread");
+        check_losses(&run.said);
+    });
 }
 
 // NEEDS: one kernel
@@ -218,126 +226,145 @@ fn root_every_late_response_is_explained_once() {
 #[test]
 fn root_a_bigger_hog_on_the_other_cpu_is_not_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let bigger: &[&str] = &["--name", "e2e-bigger", "--cpu", "0", "--burst", "9ms", "--every", "10ms"];
-    let run = run("e2e-beside", &[HOG, ("rtscope-hog", bigger)]);
-    assert!(check_blame(&run, &run.disturbers[0]) >= 10);
-    let tid = tid(&run.disturbers[1]);
-    for explanation in run.said.explanations().expect("of its own types") {
-        assert_eq!(told_ns(&explanation, tid), 0, "{explanation:?}");
-    }
-    check_counts(&run.victim, &run.said, "the same, a larger one elsewhere");
+    unless_stolen(|| {
+        let bigger: &[&str] = &["--name", "e2e-bigger", "--cpu", "0", "--burst", "9ms", "--every", "10ms"];
+        let run = run("e2e-beside", &[HOG, ("rtscope-hog", bigger)]);
+        assert!(check_blame(&run, &run.disturbers[0]) >= 10);
+        let tid = tid(&run.disturbers[1]);
+        for explanation in run.said.explanations().expect("of its own types") {
+            assert_eq!(told_ns(&explanation, tid), 0, "{explanation:?}");
+        }
+        check_counts(&run.victim, &run.said, "the same, a larger one elsewhere");
+    });
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_hog_that_starts_right_after_the_response_is_not_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let name = "e2e-before";
-    let watch = Rtscope::watch(&["--task", name, "--threshold", "500us"]).expect("watches");
-    let arguments = [&victim_arguments(name)[..], &["--period", "20ms"]].concat();
-    let victim = Workload::start("rtscope-victim", &arguments).expect("starts");
-    let hog = |name: &str, after_ns: i64, burst: &str| {
-        // The iterations are at the first time plus multiples of 20 ms; both hogs keep their distance from each of them.
-        let first =
-            count(victim.ready(), "first_ns").checked_add_signed(200_000_000 + after_ns).expect("small");
-        let first = first.to_string();
-        let all = ["--name", name, "--start-at", &first, "--burst", burst, "--every", "20ms"];
-        Workload::start("rtscope-hog", all).expect("starts")
-    };
-    let (right, wrong) = (hog("e2e-right", -500_000, "2ms"), hog("e2e-wrong", 1_800_000, "5ms"));
-    let victim = victim.finish().expect("ends by itself");
-    let disturbers = vec![right.stop().expect("stops"), wrong.stop().expect("stops")];
-    let run = Run { victim, disturbers, said: watch.stop().expect("stops") };
-    assert!(check_blame(&run, &run.disturbers[0]) >= 20);
-    let wrong = tid(&run.disturbers[1]);
-    let explanations = run.said.explanations().expect("of its own types");
-    for explanation in &explanations {
-        let own = own_ns(&run.disturbers[1], explanation);
-        assert!(told_ns(explanation, wrong) <= own + own / 20 + EDGES_NS, "{own} ns of {explanation:?}");
-    }
-    let untouched = explanations.iter().filter(|explanation| own_ns(&run.disturbers[1], explanation) == 0);
-    assert!(untouched.count() >= 10, "the second hog did not stay behind the responses");
-    check_counts(&run.victim, &run.said, "the same, another right after");
+    unless_stolen(|| {
+        let name = "e2e-before";
+        let watch = Rtscope::watch(&["--task", name, "--threshold", "500us"]).expect("watches");
+        let arguments = [&victim_arguments(name)[..], &["--period", "20ms"]].concat();
+        let victim = Workload::start("rtscope-victim", &arguments).expect("starts");
+        let hog = |name: &str, after_ns: i64, burst: &str| {
+            // The iterations are at the first time plus multiples of 20 ms; both hogs keep their distance from each of them.
+            let first =
+                count(victim.ready(), "first_ns").checked_add_signed(200_000_000 + after_ns).expect("small");
+            let first = first.to_string();
+            let all = ["--name", name, "--start-at", &first, "--burst", burst, "--every", "20ms"];
+            Workload::start("rtscope-hog", all).expect("starts")
+        };
+        let (right, wrong) = (hog("e2e-right", -500_000, "2ms"), hog("e2e-wrong", 1_800_000, "5ms"));
+        let victim = victim.finish().expect("ends by itself");
+        let disturbers = vec![right.stop().expect("stops"), wrong.stop().expect("stops")];
+        let run = Run { victim, disturbers, said: watch.stop().expect("stops") };
+        assert!(check_blame(&run, &run.disturbers[0]) >= 20);
+        let wrong = tid(&run.disturbers[1]);
+        let explanations = run.said.explanations().expect("of its own types");
+        for explanation in &explanations {
+            let own = own_ns(&run.disturbers[1], explanation);
+            assert!(told_ns(explanation, wrong) <= own + own / 20 + EDGES_NS, "{own} ns of {explanation:?}");
+        }
+        let untouched =
+            explanations.iter().filter(|explanation| own_ns(&run.disturbers[1], explanation) == 0);
+        assert!(untouched.count() >= 10, "the second hog did not stay behind the responses");
+        check_counts(&run.victim, &run.said, "the same, another right after");
+    });
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_spinner_of_equal_priority_is_the_culprit() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let equal: &[&str] =
-        &["--name", "e2e-equal", "--policy", "fifo:50", "--burst", "4ms", "--every", "41.3ms"];
-    let run = run("e2e-peer", &[("rtscope-hog", equal)]);
-    assert!(check_blame(&run, &run.disturbers[0]) >= 10);
-    check_counts(&run.victim, &run.said, "a thread of the same priority");
+    unless_stolen(|| {
+        let equal: &[&str] =
+            &["--name", "e2e-equal", "--policy", "fifo:50", "--burst", "4ms", "--every", "41.3ms"];
+        let run = run("e2e-peer", &[("rtscope-hog", equal)]);
+        assert!(check_blame(&run, &run.disturbers[0]) >= 10);
+        check_counts(&run.victim, &run.said, "a thread of the same priority");
+    });
 }
 
 // NEEDS: real time (a program's stamps and the kernel's events are too far apart on an emulated CPU to compare shares)
 #[test]
 fn root_a_flood_of_datagrams_is_named_as_the_network_softirq() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let flood: &[&str] = &["--name", "e2e-flood", "--burst", "2ms", "--every", "31.3ms"];
-    let run = run("e2e-flooded", &[("rtscope-flood", flood)]);
-    let mut named = 0;
-    for explanation in run.said.explanations().expect("of its own types") {
-        // The send that floods returns only after the victim's iteration: it counts until the victim woke.
-        let asked_ns = explanation.origin.time_ns.0;
-        let turn = run.victim.all("late").find(|late| count(late, "asked_ns") == asked_ns);
-        let Some(turn) = turn else { continue };
-        let bursts = run.disturbers[0].lines.iter().filter_map(Burst::from_json);
-        let own: u64 = bursts.map(|burst| burst.overlap_ns(asked_ns, count(turn, "woke_ns"))).sum();
-        if own * 2 > explanation.response_ns {
-            let culprit = explanation.culprit.as_ref().expect("there is always a largest part");
-            if explanation.unknown_ns * 20 > own {
-                continue; // See check_blame.
+    unless_stolen(|| {
+        let flood: &[&str] = &["--name", "e2e-flood", "--burst", "2ms", "--every", "31.3ms"];
+        let run = run("e2e-flooded", &[("rtscope-flood", flood)]);
+        let mut named = 0;
+        for explanation in run.said.explanations().expect("of its own types") {
+            // The send that floods returns only after the victim's iteration: it counts until the victim woke.
+            let asked_ns = explanation.origin.time_ns.0;
+            let turn = run.victim.all("late").find(|late| count(late, "asked_ns") == asked_ns);
+            let Some(turn) = turn else { continue };
+            let bursts = run.disturbers[0].lines.iter().filter_map(Burst::from_json);
+            let own: u64 = bursts.map(|burst| burst.overlap_ns(asked_ns, count(turn, "woke_ns"))).sum();
+            if own * 2 > explanation.response_ns {
+                let culprit = explanation.culprit.as_ref().expect("there is always a largest part");
+                if explanation.unknown_ns * 20 > own {
+                    continue; // See check_blame.
+                }
+                assert_eq!(
+                    culprit.actor,
+                    Some(Actor::Softirq { vec: NET_RX }),
+                    "{own} ns of {explanation:?}"
+                );
+                named += 1;
             }
-            assert_eq!(culprit.actor, Some(Actor::Softirq { vec: NET_RX }), "{own} ns of {explanation:?}");
-            named += 1;
         }
-    }
-    assert!(named >= 5, "only {named} responses were made late by the flood");
-    check_counts(&run.victim, &run.said, "floods of datagrams");
-    check_losses(&run.said);
+        assert!(named >= 5, "only {named} responses were made late by the flood");
+        check_counts(&run.victim, &run.said, "floods of datagrams");
+        check_losses(&run.said);
+    });
 }
 
 // NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_where_nothing_disturbs_nothing_is_late_and_nobody_blamed() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let run = run("e2e-alone", &[]);
-    check_counts(&run.victim, &run.said, "nothing");
-    let late = count(run.victim.summary().expect("it prints one"), "late");
-    if late > 0 {
-        println!("the machine itself made {late} responses late");
-    }
-    for explanation in run.said.explanations().expect("of its own types") {
-        // Its own work, when a hypervisor takes the CPU in the middle of it, is nobody else's blame.
-        let disturber = explanation.culprit.filter(|culprit| culprit.kind.is_disturbance());
-        let named = disturber.and_then(|culprit| culprit.actor);
-        let is_ours = matches!(&named, Some(Actor::Thread(thread)) if thread.comm.is_some_and(|c| c.to_string().starts_with("e2e-")));
-        assert!(late > 0 && !is_ours, "{named:?} is blamed");
-    }
+    unless_stolen(|| {
+        let run = run("e2e-alone", &[]);
+        check_counts(&run.victim, &run.said, "nothing");
+        let late = count(run.victim.summary().expect("it prints one"), "late");
+        if late > 0 {
+            println!("the machine itself made {late} responses late");
+        }
+        for explanation in run.said.explanations().expect("of its own types") {
+            // Its own work, when a hypervisor takes the CPU in the middle of it, is nobody else's blame.
+            let disturber = explanation.culprit.filter(|culprit| culprit.kind.is_disturbance());
+            let named = disturber.and_then(|culprit| culprit.actor);
+            let is_ours = matches!(&named, Some(Actor::Thread(thread)) if thread.comm.is_some_and(|c| c.to_string().starts_with("e2e-")));
+            assert!(late > 0 && !is_ours, "{named:?} is blamed");
+        }
+    });
 }
 
 // NEEDS: real time (an emulated CPU is late by itself, so a program and rtscope count other iterations as late)
 #[test]
 fn root_the_late_count_of_a_command_is_the_commands_own() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let hog = Workload::start(HOG.0, HOG.1).expect("starts");
-    let victim = rtscope_testkit::process::program("rtscope-victim").expect("built");
-    let victim = victim.to_str().expect("a plain path");
-    let watch = ["--task", "e2e-command", "--threshold", "500us", "--fail-if-late", "--", victim];
-    let command = watch_command(&[&watch[..], &victim_arguments("e2e-command")].concat()).expect("built");
-    let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends with COMMAND");
-    drop(hog);
-    assert_eq!(said.code(), Some(4), "--fail-if-late: {:?}", said.notes);
-    // With --json, COMMAND's output is on standard error.
-    let commands: Vec<Value> = said.notes.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let own = |key: &str| commands.iter().find(|line| line.get(key).is_some()).expect("COMMAND's own line");
-    let victim = WorkloadOutput {
-        status: said.status.expect("it ended"),
-        ready: own("ready").clone(),
-        lines: commands.clone(),
-    };
-    assert!(count(victim.summary().expect("it is there"), "late") >= 10);
-    check_counts(&victim, &said, "a more urgent thread; COMMAND's count");
+    unless_stolen(|| {
+        let hog = Workload::start(HOG.0, HOG.1).expect("starts");
+        let victim = rtscope_testkit::process::program("rtscope-victim").expect("built");
+        let victim = victim.to_str().expect("a plain path");
+        let watch = ["--task", "e2e-command", "--threshold", "500us", "--fail-if-late", "--", victim];
+        let command = watch_command(&[&watch[..], &victim_arguments("e2e-command")].concat()).expect("built");
+        let said = Rtscope::start(command).and_then(Rtscope::finish).expect("ends with COMMAND");
+        drop(hog);
+        assert_eq!(said.code(), Some(4), "--fail-if-late: {:?}", said.notes);
+        // With --json, COMMAND's output is on standard error.
+        let commands: Vec<Value> =
+            said.notes.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let own =
+            |key: &str| commands.iter().find(|line| line.get(key).is_some()).expect("COMMAND's own line");
+        let victim = WorkloadOutput {
+            status: said.status.expect("it ended"),
+            ready: own("ready").clone(),
+            lines: commands.clone(),
+        };
+        assert!(count(victim.summary().expect("it is there"), "late") >= 10);
+        check_counts(&victim, &said, "a more urgent thread; COMMAND's count");
+    });
 }

@@ -10,6 +10,7 @@ mod cycles;
 mod earlier;
 mod ends;
 mod evidence;
+mod ftrace;
 mod handlers;
 mod locks;
 pub mod pairs;

@@ -2,19 +2,17 @@
 //! The tracker `pair`, judged by an ftrace instance that runs beside it, and by system calls that the test makes itself, so that it knows what
 //! can be paired and what cannot.
 
+use super::ftrace::Ftrace;
 use nix::sys::signal::Signal;
 use rtscope_analyze::explain::CauseKind;
 use rtscope_analyze::summary::UnmatchedEvents;
 use rtscope_event::{End, EventSpan, FieldValue, LateResponse, LossCause, SpanEvent, Tracker};
-use rtscope_kernel::tracefs::Tracefs;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::skip;
 use rtscope_testkit::time::now_ns;
 use rtscope_testkit::watch::Rtscope;
 use std::collections::BTreeMap;
-use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,72 +40,6 @@ pub(super) fn number(event: &SpanEvent, field: &str) -> u64 {
     *number
 }
 
-/// The same two tracepoints, recorded by the kernel's own tracer.
-struct Ftrace(PathBuf);
-
-impl Ftrace {
-    fn new(events: &[&str]) -> Result<Ftrace, String> {
-        let failed = |error: std::io::Error| error.to_string();
-        let instances = Tracefs::find().map_err(|error| error.to_string())?.instances();
-        let ftrace = Ftrace(instances.join(format!("test-pairs-{}", std::process::id())));
-        fs::create_dir(&ftrace.0).map_err(failed)?;
-        fs::write(ftrace.0.join("trace_clock"), "mono").map_err(failed)?;
-        for event in events {
-            fs::write(ftrace.0.join("events").join(event).join("enable"), "1").map_err(failed)?;
-        }
-        Ok(ftrace)
-    }
-
-    /// Interrupts and softirqs, too. x86 has those of vectors.
-    fn with_interrupts(events: &[&str]) -> Result<Ftrace, String> {
-        let ftrace = Ftrace::new(&[events, &["irq"]].concat())?;
-        let _ = fs::write(ftrace.0.join("events/irq_vectors/enable"), "1");
-        fs::write(ftrace.0.join("buffer_size_kb"), "8192").map_err(|error| error.to_string())?;
-        Ok(ftrace)
-    }
-
-    /// By CPU: when interrupts and softirqs began on it.
-    fn interrupts(&self) -> BTreeMap<u32, Vec<u64>> {
-        let text = fs::read_to_string(self.0.join("trace")).expect("readable");
-        let mut all: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-        for line in text.lines().filter(|line| line.contains("_entry: ")) {
-            let Some((before, _)) = line.split_once("_entry: ") else { continue };
-            let cpu = before.split_once('[').and_then(|(_, rest)| rest.split_once(']')?.0.parse().ok());
-            let time = before.rsplit_once(": ").and_then(|(before, _)| time_ns(before));
-            if let Some((cpu, time)) = cpu.zip(time) {
-                all.entry(cpu).or_default().push(time);
-            }
-        }
-        all
-    }
-
-    /// When an event had this value in this field: by value.
-    fn times(&self, event: &str, field: &str) -> BTreeMap<u64, u64> {
-        let text = fs::read_to_string(self.0.join("trace")).expect("readable");
-        let marks = (format!(" {event}: "), format!(" {field}="));
-        let of_line = |line: &str| {
-            let (before, after) = line.split_once(&marks.0)?;
-            let after = format!(" {after}");
-            let value = after.split_once(&marks.1)?.1.split_whitespace().next()?.parse().ok()?;
-            Some((value, time_ns(before)?))
-        };
-        text.lines().filter_map(of_line).collect()
-    }
-}
-
-/// The time at the end of the head of a line of ftrace, in whole microseconds.
-fn time_ns(head: &str) -> Option<u64> {
-    let (seconds, micros) = head.trim_end_matches(':').rsplit(' ').next()?.split_once('.')?;
-    Some((seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?) * 1000)
-}
-
-impl Drop for Ftrace {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("events/enable"), "0");
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 // NEEDS: real time (the times of two tracers are compared)
 #[test]
 fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
@@ -127,8 +59,11 @@ fn root_each_exec_is_paired_with_its_fork_as_ftrace_has_them() {
     };
     let children: Vec<(u64, RangeInclusive<u64>)> = (0..PROCESSES).map(run).collect();
     let said = watch.stop().expect("it stops");
-    let (forks, execs) =
-        (ftrace.times("sched_process_fork", "child_pid"), ftrace.times("sched_process_exec", "pid"));
+    let times = |event, field| -> BTreeMap<u64, u64> {
+        let lines = ftrace.lines(&[event]);
+        lines.iter().filter_map(|line| Some((line.number(field)?, line.time_ns))).collect()
+    };
+    let (forks, execs) = (times("sched_process_fork", "child_pid"), times("sched_process_exec", "pid"));
     let late = said.late().expect("of its own type");
     let ended: Vec<&LateResponse> = late.iter().filter(|late| late.end == End::Event).collect();
     let mut found: BTreeMap<u64, &LateResponse> = BTreeMap::new();

@@ -3,11 +3,13 @@
 
 use crate::command::rtscope;
 use rtscope_event::{LateResponse, StepKind, Stuck, Tid, Tracker, WaitKind};
+use rtscope_testkit::held::HeldExec;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::program;
 use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use serde::Deserialize;
+use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -174,4 +176,29 @@ fn root_what_hangs_in_command_when_the_time_is_over_is_late() {
             assert_eq!(summary["counters"]["late"], 1, "{summary}");
         }
     }
+}
+
+/// What hangs is told with its place in the kernel, for which the watch reads its `/proc/TID/stack`: that it need not give.
+// NEEDS: host
+#[test]
+fn root_a_process_that_does_not_answer_holds_up_no_watch() {
+    if skip::without_watching() {
+        return;
+    }
+    let mut command = Command::new(program("rtscope").expect("it is built"));
+    command.args(["watch", "offcpu", "--threshold", "50ms", "--timeout", "100ms", "--json"]);
+    let mut watch = Rtscope::start(command).expect("it starts");
+    watch.wait_for_type("start").expect("it watches");
+    let held = match HeldExec::start(4712) {
+        Ok(held) if held.keeps_readers_waiting() => held,
+        Ok(_) => skip!("this kernel tells of a process in execve(2) what it is"),
+        Err(error) => skip!("no process is held in execve(2) here: {error}"),
+    };
+    let is_it = |line: &Value| Stuck::deserialize(line).is_ok_and(|stuck| stuck.late.tid.0 == held.pid());
+    watch.wait_for("what hangs is told", is_it).expect("it goes on");
+    let begun = Instant::now();
+    watch.stop().expect("it ends");
+    let took = begun.elapsed();
+    assert!(held.keeps_readers_waiting(), "it was held all the time");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }

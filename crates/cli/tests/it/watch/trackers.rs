@@ -3,7 +3,7 @@
 
 use super::truth::Truth;
 use crate::command::CProgram;
-use rtscope_event::{LateResponse, OriginKind, StepKind, Tracker};
+use rtscope_event::{End, LateResponse, OriginKind, StepKind, Tracker};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::watch::Rtscope;
 use std::process::Command;
@@ -15,6 +15,8 @@ const SLACK_NS: u64 = 500_000;
 /// The clock is read before the switch, and after it, and two CPUs' clocks are one.
 const STAMPS_NS: u64 = 5_000;
 const ROUNDS: &str = "400";
+/// Threads that sleep so long hardly do anything else.
+const SLEEP_NS: u64 = 50_000_000;
 
 /// Before, due and after, of each sleep.
 type Sleep = [u64; 3];
@@ -171,6 +173,13 @@ fn root_each_tracker_has_targets_of_its_own() {
         for (instance, name) in [(0, "e2e-mine"), (1, "e2e-theirs")] {
             let mut own = late.iter().filter(|late| late.instance == instance).peekable();
             assert!(own.peek().is_some() && own.all(|late| late.comm.to_string() == name), "{late:?}");
+        }
+        // Who slept when the watch ended is pending; or it woke before the last snapshot was complete, and is reported as ended.
+        let looked_ns = late.iter().filter(|late| late.end == End::Pending).map(|late| late.end_ns).max();
+        let looked_ns = looked_ns.expect("somebody slept when the watch ended");
+        for tid in late.iter().filter(|late| late.response_ns() > SLEEP_NS).map(|late| late.tid) {
+            let is_told = |late: &LateResponse| late.tid == tid && late.end_ns >= looked_ns;
+            assert!(late.iter().any(is_told), "{tid:?}: {late:?}");
         }
         let start = &said.of_type("start")[0]["trackers"];
         let summaries = said.of_type("summary");

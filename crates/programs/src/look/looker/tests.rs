@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::budget::{CENSUS_LATE, NAMES_BURST};
+use crate::containers::Discovery;
 use crate::directory::ProcessId;
 use crate::mounts::Shm;
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ impl Looker {
         let mut around = Surroundings {
             session: None,
             census: self.census.newest(),
-            times: &mut self.times,
+            processes: &mut self.processes,
             shelf: &mut self.shelf,
             out: &mut self.out,
         };
@@ -106,7 +107,7 @@ fn files_of_the_dead_are_removed_in_turns_of_their_user() {
         let mut around = Surroundings {
             session: None,
             census: looker.census.newest(),
-            times: &mut looker.times,
+            processes: &mut looker.processes,
             shelf: &mut looker.shelf,
             out: &mut looker.out,
         };
@@ -125,6 +126,33 @@ fn files_of_the_dead_are_removed_in_turns_of_their_user() {
     assert_eq!(left(), 0);
 }
 
+#[test]
+fn whose_processes_do_not_answer_is_told_once_and_a_crowd_of_them_as_a_late_census() {
+    let (mut looker, found) = looker(Path::new(SHARED_MEMORY));
+    looker.census = Counter::with(Arc::clone(&looker.wake), |census, _, _| {
+        (census.begun, census.silent, census.is_crowd) = (Some(Instant::now()), vec![(LIAR, 7)], true);
+    })
+    .unwrap();
+    let (mut silent, mut late) = (Vec::new(), 0);
+    for _ in 0..2 {
+        assert!(!looker.census.is_later(Instant::now(), true));
+        while !looker.census.fetch() {
+            std::thread::yield_now();
+        }
+        looker.tell_silent(true);
+        looker.tell_silent(false);
+    }
+    looker.out.flush();
+    for found in found.try_iter() {
+        match found {
+            Found::Refusal(user, Cause::NoAnswer, process) => silent.push((user, process)),
+            Found::CensusLate(_) => late += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((silent, late), (vec![(LIAR, "process 7".to_string())], 2));
+}
+
 // NEEDS: host
 #[test]
 fn root_a_census_that_takes_long_is_told_while_it_goes_on_and_once() {
@@ -132,9 +160,9 @@ fn root_a_census_that_takes_long_is_told_while_it_goes_on_and_once() {
         rtscope_testkit::skip!("it needs root");
     }
     let (mut looker, found) = looker(Path::new(SHARED_MEMORY));
-    looker.census = Counter::with(Arc::clone(&looker.wake), |census, _| {
+    looker.census = Counter::with(Arc::clone(&looker.wake), |census, visitor, _| {
         let begun = Instant::now();
-        census.take();
+        census.take(visitor);
         // As many more processes.
         std::thread::sleep(CENSUS_LATE * 3);
         census.begun = Some(begun);

@@ -73,8 +73,8 @@ impl SpanThread {
         if let Ok(comm) = fs::read(format!("{place}/comm")) {
             self.comm = Comm::from_bytes(comm.strip_suffix(b"\n").unwrap_or(&comm));
         }
-        let stat = fs::read(format!("{place}/stat")).ok();
-        let priority = stat.and_then(|stat| priority(&String::from_utf8_lossy(&stat)));
+        let stat = rtscope_kernel::task_file(self.tid, "stat");
+        let priority = stat.ok().flatten().and_then(|stat| priority(&String::from_utf8_lossy(&stat)));
         self.prio = priority.unwrap_or(self.prio);
     }
 

@@ -2,11 +2,11 @@
 //! One phase: the control loop, perhaps a disturber, and rtscope watching.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rtscope_testkit::machine;
 use rtscope_testkit::process::{Workload, WorkloadOutput};
 
 use crate::trace::{self, SavedTrace};
@@ -101,7 +101,7 @@ impl Setting {
     pub fn observe(&self, number: u32, phase: &Phase) -> Result<PhaseRecord> {
         self.print(&format!("\n--- {number} of {}: {}", PHASES.len(), phase.heading));
         let snapshots = self.directory.join(phase.name);
-        let stolen_before = stolen(self.cpu);
+        let stolen_before = machine::stolen(self.cpu);
         let mut watch = Watch::start(&self.rtscope, &snapshots, self.duration, self.quiet)?;
         let disturber = phase.disturber.as_ref().map(|d| self.start(d.program, d.arguments)).transpose()?;
         let victim = self.start("rtscope-victim", &["--deadline", "500us"])?;
@@ -109,7 +109,7 @@ impl Setting {
         let victim = victim.stop().context("the control loop")?;
         let disturber = disturber.map(Workload::stop).transpose().context("the disturber")?;
         let seen = watch.stop()?;
-        let stolen = stolen(self.cpu).saturating_sub(stolen_before);
+        let stolen = machine::stolen(self.cpu).saturating_sub(stolen_before);
         let traces = trace::open_all(&snapshots)?;
         for trace in &traces {
             self.print(&format!("    {trace}"));
@@ -128,12 +128,4 @@ impl Setting {
             println!("{line}");
         }
     }
-}
-
-/// The eighth number of a CPU's line in /proc/stat, in ticks of 10 ms; 0 where there is none.
-fn stolen(cpu: usize) -> Duration {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).unwrap_or_default();
-    let ticks = line.split_whitespace().nth(7).and_then(|ticks| ticks.parse().ok()).unwrap_or(0);
-    Duration::from_millis(10 * ticks)
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A thread that reads what a process can keep from being read, and that nobody waits for beyond a limit.
 //!
-//! The list of a process's mappings is behind the lock that each of its threads takes to change them. Whoever holds it and has no CPU (a thread of
-//! lowest priority that forks a large process where others keep the CPU) holds up the reader for as long as he likes. A thread that is held up is
-//! left behind with that one read, and another one does the rest.
+//! A thread that is held up is left behind with that one read, and another one does the rest. Who holds it up need not stop: he who has no CPU (a thread of
+//! lowest priority that forks a large process where others keep the CPU) holds the lock of his mappings as long as that lasts.
 
-use crate::names::is_trusted;
+use crate::user::is_trusted;
 use nix::unistd::{Pid, gettid};
 use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
@@ -22,8 +21,10 @@ const BUSY: u32 = 10;
 type Job = Box<dyn FnOnce() + Send>;
 
 /// That thread, and those that were left behind.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reader {
+    /// Of its threads.
+    name: &'static str,
     thread: Option<Running>,
     /// By the user whose process does not answer; `None`: it had ended before that was known.
     hanging: Vec<(Option<u32>, JoinHandle<()>)>,
@@ -37,14 +38,59 @@ struct Running {
     tid: Pid,
 }
 
+/// A read that did not end in time, with its thread.
+#[derive(Debug)]
+pub struct Hanging(JoinHandle<()>);
+
+impl Hanging {
+    /// Whether it has ended by now.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.is_finished()
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NotRead {
+    /// It did not come in time: to be given to [`Reader::leave`].
+    Hangs(Hanging),
+    /// There is no thread, or it has ended.
+    Failed(String),
+}
+
 impl Reader {
+    /// `name`: of its threads.
+    #[must_use]
+    pub fn new(name: &'static str) -> Reader {
+        Reader { name, thread: None, hanging: Vec::new() }
+    }
+
     /// What `read` returns, if it does so within this time. Who has a read that hangs waits until it ends. An error says why there is nothing.
+    ///
+    /// # Errors
+    /// When it does not answer, or there is no thread.
     pub fn read<T: Send + 'static>(
         &mut self,
         user: Option<u32>,
         limit: Duration,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
+        self.may_read(user)?;
+        self.attempt(limit, read).map_err(|error| match error {
+            NotRead::Failed(why) => why,
+            NotRead::Hangs(hanging) => {
+                self.leave(user, hanging);
+                format!("the process did not answer within {} ms", limit.as_millis())
+            }
+        })
+    }
+
+    /// Whether something of this user's may be read now.
+    ///
+    /// # Errors
+    /// When one of his reads hangs, or too many of others'.
+    pub fn may_read(&mut self, user: Option<u32>) -> Result<(), String> {
         self.hanging.retain(|(_, thread)| !thread.is_finished());
         if self.hanging.iter().any(|(whose, _)| *whose == user) {
             return Err("a process of this user does not answer".to_owned());
@@ -53,9 +99,23 @@ impl Reader {
         if self.hanging.len() >= HANGING_MAX && !user.is_some_and(is_trusted) {
             return Err(format!("{HANGING_MAX} other processes do not answer"));
         }
+        Ok(())
+    }
+
+    /// As [`Reader::read`], of processes whose user is not known yet.
+    ///
+    /// # Errors
+    /// When it does not answer, or there is no thread.
+    pub fn attempt<T: Send + 'static>(
+        &mut self,
+        limit: Duration,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
         let running = match self.thread.take() {
             Some(running) => running,
-            None => start().map_err(|error| format!("no thread to read it: {error}"))?,
+            None => {
+                start(self.name).map_err(|error| NotRead::Failed(format!("no thread to read it: {error}")))?
+            }
         };
         let (answer, answers) = sync_channel(1);
         // It ends only when this sender does, or by a panic, after which there is no answer.
@@ -75,20 +135,24 @@ impl Reader {
                 self.thread = Some(running);
                 Ok(result)
             }
-            Err(RecvTimeoutError::Timeout) => {
-                // Without its sender it ends after this read, if that ever does.
-                self.hanging.push((user, running.thread));
-                Err(format!("the process did not answer within {} ms", limit.as_millis()))
+            // Without its sender it ends after this read, if that ever does.
+            Err(RecvTimeoutError::Timeout) => Err(NotRead::Hangs(Hanging(running.thread))),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(NotRead::Failed("the thread that reads it has ended".to_owned()))
             }
-            Err(RecvTimeoutError::Disconnected) => Err("the thread that reads it has ended".to_owned()),
         }
+    }
+
+    /// Whose read hangs; `None`: the process had ended before that was known.
+    pub fn leave(&mut self, user: Option<u32>, hanging: Hanging) {
+        self.hanging.push((user, hanging.0));
     }
 }
 
-fn start() -> std::io::Result<Running> {
+fn start(name: &str) -> std::io::Result<Running> {
     let (sender, jobs) = channel::<Job>();
     let (tell, told) = sync_channel(1);
-    let thread = Builder::new().name("stacks".to_owned()).spawn(move || {
+    let thread = Builder::new().name(name.to_owned()).spawn(move || {
         // Whoever started it waits for that.
         let _ = tell.send(gettid());
         jobs.iter().for_each(|job| job());
@@ -121,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_read_that_hangs_holds_up_its_user_and_nobody_else() {
-        let mut reader = Reader::default();
+        let mut reader = Reader::new("test");
         let (release, result) = hang(&mut reader, LIAR);
         assert_eq!(result, Err("the process did not answer within 1 ms".to_owned()));
         assert_eq!(reader.read(Some(LIAR + 1), LONG, || 5), Ok(5));
@@ -145,12 +209,12 @@ mod tests {
             }
             7
         };
-        assert_eq!(Reader::default().read(Some(LIAR), limit, spin), Ok(7));
+        assert_eq!(Reader::new("test").read(Some(LIAR), limit, spin), Ok(7));
     }
 
     #[test]
     fn reads_that_hang_are_a_few_and_who_is_trusted_has_a_place() {
-        let mut reader = Reader::default();
+        let mut reader = Reader::new("test");
         let hanging: Vec<_> = (0..100).map(|number| hang(&mut reader, LIAR + number)).collect();
         assert_eq!(reader.hanging.len(), HANGING_MAX);
         assert_eq!(hanging[99].1, Err("16 other processes do not answer".to_owned()));
