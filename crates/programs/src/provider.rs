@@ -272,18 +272,35 @@ impl Provider {
         }
     }
 
-    /// Whether events are enabled for another session than this one; and if so, whether any of them is wanted by this one, too.
-    pub(crate) fn left_by_others(&self, session: u64, wanted: &RequestedEvents) -> Option<bool> {
+    /// Whether events are enabled for another session than this one; and if so, whether any of them is wanted by this one, too. `leaders`: the session that
+    /// its process has, as far as is known.
+    pub(crate) fn left_by_others(
+        &self,
+        session: u64,
+        leaders: u64,
+        wanted: &RequestedEvents,
+    ) -> Option<bool> {
+        let ours = enabled_word(session);
+        // A program of version 1 that has found a session by itself enables events with no number. Between that and its note of the session it is 0; one
+        // that ends in order disables the events before.
+        let is_unnumbered_ours = self.version < 2 && (leaders == session || leaders == 0);
         // ORDER: relaxed; of a recorder that is gone.
         let is_of_others = |index: u32| {
             let word = self.mapping.half(self.enabled_offset + index as usize * 4).load(Ordering::Relaxed);
-            word != 0 && word & !abi::RTU_TO_CHANNEL != enabled_word(session) & !abi::RTU_TO_CHANNEL
+            let word = word & !abi::RTU_TO_CHANNEL;
+            word != 0 && word != ours && !(word == ENABLED_BY_VERSION_1 && is_unnumbered_ours)
         };
         if !(0..self.events()).any(is_of_others) {
             return None;
         }
         let events = &self.info.descriptions.events;
         Some(events.iter().any(|event| is_of_others(event.index) && wanted.matches(&event.name, event.level)))
+    }
+
+    /// The session that it has; 0: none, or it is not its process's leader.
+    pub(crate) fn session(&self) -> u64 {
+        // ORDER: acquire; pairs with the release in set_session(), and with the program's store after it has enabled its events.
+        self.mapping.word(offset_of!(abi::rtu_provider, session)).load(Ordering::Acquire)
     }
 
     /// What was lost so far is no loss of any recording to come.
@@ -416,6 +433,9 @@ impl Provider {
         counters
     }
 }
+
+/// What a program of version 1 writes into the word of an event that a session requests.
+const ENABLED_BY_VERSION_1: u32 = 1;
 
 /// RTU_ENABLED(session).
 pub(crate) fn enabled_word(session: u64) -> u32 {

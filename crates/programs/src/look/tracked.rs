@@ -27,6 +27,8 @@ pub(super) struct Tracked {
     /// Of its provider with the number 0.
     pub(super) leader: Option<Leader>,
     pub(super) known: Option<KnownProcess>,
+    /// The session that it has: as it was found, then this one.
+    session: u64,
     /// What its CLOCK_MONOTONIC shows more than this process's.
     pub(super) monotonic_offset_ns: i64,
     /// Rings whose files are there.
@@ -112,7 +114,10 @@ impl Tracked {
 
     /// Finds out whether a recorder that was killed has left events enabled, and disables them.
     pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
-        let left = provider.left_by_others(session.id, &session.settings.events);
+        if provider.info.number == 0 {
+            self.session = provider.session();
+        }
+        let left = provider.left_by_others(session.id, self.session, &session.settings.events);
         if provider.info.number == 0 {
             // A recorder that ends in order clears the flags. A program that has just started may have set those of this session.
             self.was_flight = !session.settings.flight && provider.flags() & abi::RTU_FLIGHT != 0;
@@ -140,6 +145,7 @@ impl Tracked {
             let settings = &session.settings;
             provider.beat();
             provider.set_session(session.id, settings.flags() | confined, settings.ring_bytes);
+            self.session = session.id;
         }
         let Settings { events, channels, .. } = &session.settings;
         provider.enable(Some((session.id, events, channels.as_ref())));

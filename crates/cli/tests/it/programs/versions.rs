@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that were built with another version of the headers: recorded, or refused by name with the reason.
 
-use super::fixture::{Fixture, Recorded};
+use super::fixture::{Fixture, Recorded, begun, interrupt, waiting};
 use crate::command::root;
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::skip;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Compiles a source of crates/testkit/c with the headers in a directory.
 fn build(fixture: &Fixture, headers: &Path, source: &str, flags: &[&str], to: &str) -> Option<PathBuf> {
@@ -73,40 +75,82 @@ fn a_program_and_its_library_may_be_of_different_versions() {
     }
 }
 
-/// The linker takes the first of each weak definition, so each version comes first.
+/// Compiles a program whose objects are each of another version: which is the program's, and in what order they are linked, tells the number of the turn.
+/// The linker takes the first of each weak definition, so each version comes first once.
+fn build_mixed(fixture: &Fixture, turn: usize) -> Option<String> {
+    const PARTS: [&str; 3] = ["PROGRAM", "FIRST", "SECOND"];
+    let versions = [today(), version_1(), version_2()];
+    let mut objects = Vec::new();
+    for (at, part) in PARTS.iter().enumerate() {
+        let headers = &versions[(at + turn) % versions.len()];
+        let define = format!("-D{part}");
+        objects.push(build(fixture, headers, "mixed.c", &["-c", &define], &format!("{part}-{turn}.o"))?);
+    }
+    let mixed = fixture.path(&format!("mixed-{turn}"));
+    // Once the program is first, once last, and once in between.
+    objects.rotate_left(turn);
+    let linked = Command::new("cc").args(&objects).args(["-pthread", "-o"]).arg(&mixed).output();
+    let linked = linked.expect("it compiled");
+    assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
+    Some(mixed.to_str().expect("plain").to_string())
+}
+
 #[test]
 fn objects_of_one_program_may_be_of_different_versions() {
-    const PARTS: [&str; 3] = ["PROGRAM", "FIRST", "SECOND"];
     let fixture = Fixture::new();
-    let versions = [today(), version_1(), version_2()];
-    for turn in 0..versions.len() {
-        let mut objects = Vec::new();
-        for (at, part) in PARTS.iter().enumerate() {
-            let headers = &versions[(at + turn) % versions.len()];
-            let define = format!("-D{part}");
-            let object = build(&fixture, headers, "mixed.c", &["-c", &define], &format!("{part}-{turn}.o"));
-            let Some(object) = object else { return };
-            objects.push(object);
+    for turn in 0..3 {
+        let Some(mixed) = build_mixed(&fixture, turn) else { return };
+        // They are short, and found at any moment of their life.
+        for _ in 0..12 {
+            record_mixed(&fixture, &mixed);
         }
-        let mixed = fixture.path(&format!("mixed-{turn}"));
-        // Once the program is first, once last, and once in between.
-        objects.rotate_left(turn);
-        let linked = Command::new("cc").args(&objects).args(["-pthread", "-o"]).arg(&mixed).output();
-        let linked = linked.expect("it compiled");
-        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
-        let recorded = fixture.record(&["--user-buffer", "16M"], &[mixed.to_str().expect("plain"), "3000"]);
-        recorded.assert_complete();
+    }
+}
+
+/// A program of version 1 has no lock that tells that it runs, and one leader. That a later one began in the same process does not mean that it has ended.
+#[test]
+fn a_program_of_version_1_that_loads_a_later_library_is_recorded_as_long_as_it_runs() {
+    let fixture = Fixture::new();
+    let Some(program) = build(&fixture, &version_1(), "unusual.c", &[], "unusual") else { return };
+    let short = build(&fixture, &version_1(), "emitter.c", &[], "short").expect("as above");
+    let files_of = |pid: u32| {
+        let own = PathBuf::from(format!("/dev/shm/rtscope-{}", nix::unistd::geteuid()));
+        let names = fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy()[1..].starts_with(&format!("{pid}-"))).count()
+    };
+    for headers in [today(), version_2()] {
+        let library =
+            build(&fixture, &headers, "library.c", &["-fPIC", "-shared"], "library.so").expect("as above");
+        let recorder = begun(&mut fixture.recorder(&[]));
+        let mut program = waiting(Command::new(&program).args(["dlopen", "1000"]).arg(library).arg("waits"));
+        assert!(files_of(program.id()) > 2, "it and its library have files");
+        // Where the files of another one are gone, the recorder has looked who runs.
+        let mut short =
+            Command::new(&short).args(["count", "10"]).stdout(Stdio::null()).spawn().expect("it was built");
+        assert!(short.wait().expect("it ends").success());
+        wait_until("the files of who has ended are removed", || files_of(short.id()) == 0);
+        program.stdin.take().expect("piped").write_all(b"\n").expect("it waits");
+        let said = program.wait_with_output().expect("it ends");
+        let recorded = Recorded::of(interrupt(recorder));
         fs::remove_dir_all(fixture.trace()).expect("it was made");
-        let [handled, early] = ["handled ", "early "].map(|what| recorded.printed(what));
-        assert!(handled > 0, "{}", String::from_utf8_lossy(&recorded.output.stdout));
-        // A handler has an event of each object; the rest must all be there.
-        assert!(recorded.lost() <= 3 * early, "{turn}: {early} early, {}", recorded.account);
-        let expected = [("program", 9000, 0), ("first", 9000, handled), ("second", 9000, handled)];
-        for (name, threads, handlers) in expected.into_iter().chain([("handler", 0, handled)]) {
-            let count = recorded.of_event(&format!("test:{name}"));
-            let least = threads + handlers.saturating_sub(early);
-            assert!((least..=threads + handlers).contains(&count), "{turn}: {name}: {count}, {early} early");
-        }
+        let emitted = Recorded::printed_in(&said, "emitted ") + 10;
+        assert_eq!(recorded.events(), emitted, "{}", recorded.account);
+    }
+}
+
+fn record_mixed(fixture: &Fixture, mixed: &str) {
+    let recorded = fixture.record(&["--user-buffer", "16M"], &[mixed, "3000"]);
+    recorded.assert_complete();
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    let [handled, early] = ["handled ", "early "].map(|what| recorded.printed(what));
+    assert!(handled > 0, "{}", String::from_utf8_lossy(&recorded.output.stdout));
+    // A handler has an event of each object; the rest must all be there.
+    assert!(recorded.lost() <= 3 * early, "{mixed}: {early} early, {}", recorded.account);
+    let expected = [("program", 9000, 0), ("first", 9000, handled), ("second", 9000, handled)];
+    for (name, threads, handlers) in expected.into_iter().chain([("handler", 0, handled)]) {
+        let count = recorded.of_event(&format!("test:{name}"));
+        let least = threads + handlers.saturating_sub(early);
+        assert!((least..=threads + handlers).contains(&count), "{mixed}: {name}: {count}, {early} early");
     }
 }
 
