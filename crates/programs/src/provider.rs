@@ -246,10 +246,14 @@ impl Provider {
 
     /// Whether the program can write into channels: its header is no older than they are.
     pub(crate) fn knows_channels(&self) -> bool {
+        // In a file of version 1 something else is there, or its end.
+        if self.version < 2 {
+            return false;
+        }
         let place = offset_of!(abi::rtu_provider, knows) & !3;
         // ORDER: relaxed; written before the file was ready. Both are halves of one word of 32 bits.
         let word = self.mapping.half(place).load(Ordering::Relaxed);
-        self.version >= 2 && word >> 16 & abi::RTU_KNOWS_CHANNELS != 0
+        word >> 16 & abi::RTU_KNOWS_CHANNELS != 0
     }
 
     /// Enables the events that a session requests (`None`: no event), those of `channels` to go there.

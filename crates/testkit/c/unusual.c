@@ -2,9 +2,9 @@
 /*
  * An instrumented program that does what most do not:
  *
- *   unusual MODE COUNT [LIBRARY [waits]]
+ *   unusual MODE COUNT [LIBRARY]
  *
- * Modes: dlopen (emits in LIBRARY too, which it loads and unloads; with a fourth argument it waits for a line in between), jump (a handler jumps out of the middle of events), leave (events
+ * Modes: dlopen (emits in LIBRARY too, which it loads and unloads), jump (a handler jumps out of the middle of events), leave (events
  * with memory that is not there, which a handler jumps away from, here and in functions below; 100 events after each),
  * short (COUNT threads that emit 50 events each, 8 at a time), strict and filter (seccomp; a thread that starts under the filter may
  * make no system call for rtscope), locked (mlockall), closed (closefrom), root (chroot into /proc, then a new thread), late
@@ -178,7 +178,7 @@ static int strict(void)
 }
 
 /* Emits here and in a library that is loaded and unloaded. */
-static int with_library(const char *path, int waits)
+static int with_library(const char *path)
 {
 	void *library = dlopen(path, RTLD_NOW);
 	void (*emit_there)(unsigned long) = NULL;
@@ -186,11 +186,6 @@ static int with_library(const char *path, int waits)
 	if (!library)
 		return 1;
 	*(void **)&emit_there = dlsym(library, "library_emit");
-	if (waits) {
-		puts("ready");
-		fflush(stdout);
-		getchar();
-	}
 	for (unsigned long i = 0; i < count; i++) {
 		emit(1);
 		RTSCOPE_EVENT(test, same, rtscope_u32(number, (uint32_t)i));
@@ -239,7 +234,7 @@ int main(int argc, char **argv)
 	count = argc > 2 ? strtoul(argv[2], NULL, 10) : 1000;
 	emitted = 2 * count;
 	if (!strcmp(mode, "dlopen"))
-		return with_library(argv[3], argc > 4);
+		return with_library(argv[3]);
 	if (!strcmp(mode, "jump"))
 		return with_jumps();
 	if (!strcmp(mode, "leave"))

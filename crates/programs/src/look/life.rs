@@ -112,6 +112,13 @@ impl Processes {
         }
     }
 
+    /// Whether a process has a file mapped, by that one's device and inode number. `None`: not known.
+    pub(crate) fn maps(&mut self, user: u32, known: KnownProcess, file: (u64, u64)) -> Option<bool> {
+        let pid = known.pid;
+        let maps = self.ask(user, pid, move || fs::read(format!("/proc/{pid}/maps")).ok())??;
+        Some(is_mapped(&String::from_utf8_lossy(&maps), file))
+    }
+
     /// Who made the mount namespace of a process: see [`user_of`]. `None`: it does not answer.
     pub(crate) fn maker_of_mounts(&mut self, user: u32, pid: u32) -> Option<Result<Option<u32>, Ended>> {
         self.ask(user, pid, move || user_of(pid))
@@ -153,6 +160,16 @@ impl Offsets {
             boottime_ns: self.boottime_ns.saturating_sub(other.boottime_ns),
         }
     }
+}
+
+/// Whether proc_pid_maps(5) has this file: "BEGIN-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME".
+fn is_mapped(maps: &str, (device, inode): (u64, u64)) -> bool {
+    let device = format!("{:02x}:{:02x}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let inode = inode.to_string();
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(3);
+        fields.next() == Some(&device) && fields.next() == Some(&inode)
+    })
 }
 
 fn inode(process: &str, kind: &str) -> Option<u64> {
@@ -263,6 +280,23 @@ mod tests {
         assert_eq!(parse("monotonic 1"), None);
         let mut processes = Processes::default();
         assert_eq!(processes.offsets(Facts::read(std::process::id()).time), Some(Offsets::default()));
+    }
+
+    #[test]
+    fn a_file_is_mapped_or_is_not() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let status = file.metadata().unwrap();
+        let id = (status.dev(), status.ino());
+        let stat = stat(std::process::id()).unwrap().unwrap();
+        let known = KnownProcess { pid: std::process::id(), start_ticks: stat.1 };
+        let mut processes = Processes::default();
+        assert_eq!(processes.maps(USER, known, id), Some(false));
+        let mapping = crate::memory::Mapping::new(&file, 4096).unwrap();
+        assert_eq!(processes.maps(USER, known, id), Some(true));
+        drop(mapping);
+        assert_eq!(processes.maps(USER, known, id), Some(false));
+        assert_eq!(processes.maps(USER, KnownProcess { pid: u32::MAX, ..known }, id), None);
     }
 
     #[test]

@@ -458,12 +458,13 @@ impl Place {
                             pid_namespace: provider.pid_namespace,
                             seccomp: provider.seccomp,
                             version: provider.version,
+                            file: opened.id,
                             time_namespace: provider.time_namespace,
                         });
                         tracked.locate(name.process, around.census, (around.processes, self.user));
                     }
                     if let (Some(session), true) = (around.session, self.is_served) {
-                        tracked.find_others(&provider, session);
+                        tracked.find_others(&provider, session, self.listed);
                         if !tracked.is_held {
                             tracked.enable(&provider, session);
                         }
@@ -486,18 +487,15 @@ impl Place {
     pub(super) fn check(&mut self, is_deserted: bool, around: &mut Surroundings<'_>) {
         let Surroundings { census, processes, out, .. } = around;
         let begun = Instant::now();
-        let own = |leader: Leader| {
-            if census.is_own(leader.pid_namespace) { 0 } else { leader.pid_namespace }
+        // In the order of namespace, pid, then birth: the last one of a number is the newest.
+        let own = |leader: Option<Leader>| {
+            let namespace = leader.map_or(0, |leader| leader.pid_namespace);
+            if census.is_own(namespace) { 0 } else { namespace }
         };
-        // Programs of version 1 have no lock, but one leader in each process, so a later one with the same number says that it has ended. Of later
-        // versions there can be leaders beside it, in objects of the same program.
-        let of_version_1 = |process: &Tracked| process.leader.filter(|leader| leader.version < 2);
+        let all = self.processes.iter().map(|(id, process)| ((own(process.leader), id.pid), id.birth_ns));
         let mut newest: HashMap<(u64, u32), u64> = HashMap::new();
-        for (id, process) in &self.processes {
-            if let Some(leader) = of_version_1(process) {
-                let newest = newest.entry((own(leader), id.pid)).or_insert(id.birth_ns);
-                *newest = (*newest).max(id.birth_ns);
-            }
+        for (number, birth_ns) in all {
+            newest.entry(number).and_modify(|newest| *newest = (*newest).max(birth_ns)).or_insert(birth_ns);
         }
         let after = self.checked.take();
         let ids: Vec<ProcessId> =
@@ -508,10 +506,10 @@ impl Place {
             if process.has_ended {
                 continue;
             }
+            // Of version 2 a lock tells, and one process can have several leaders.
             let has_lock = process.leader.is_some_and(|leader| leader.version >= 2);
-            let has_newer = of_version_1(process)
-                .and_then(|leader| newest.get(&(own(leader), id.pid)))
-                .is_some_and(|newest| *newest > id.birth_ns);
+            let has_newer = !has_lock
+                && newest.get(&(own(process.leader), id.pid)).is_some_and(|newest| *newest > id.birth_ns);
             let before = process.known;
             let lives = if has_lock {
                 process.locate(id, census, (processes, self.user));
@@ -521,13 +519,14 @@ impl Place {
             } else {
                 let is_deserted = self.directory.is_containers().then_some(is_deserted);
                 process.lives(id, census, (processes, self.user), is_deserted)
+                    && !(has_newer && process.is_replaced((processes, self.user)))
             };
             if before.is_none() {
                 if let Some(known) = process.known {
                     out.tell(Found::Located(self.id, id, known.pid));
                 }
             }
-            if has_newer || !lives {
+            if !lives {
                 process.has_ended = true;
                 out.tell(Found::Ended(self.id, id));
             } else if process.is_confined_now() {

@@ -18,6 +18,8 @@ pub(super) struct Leader {
     pub(super) pid_namespace: u64,
     pub(super) seccomp: u32,
     pub(super) version: u32,
+    /// Its file, by device and inode number.
+    pub(super) file: (u64, u64),
     pub(super) time_namespace: (u64, Offsets),
 }
 
@@ -27,8 +29,8 @@ pub(super) struct Tracked {
     /// Of its provider with the number 0.
     pub(super) leader: Option<Leader>,
     pub(super) known: Option<KnownProcess>,
-    /// The session that it has: as it was found, then this one.
-    session: u64,
+    /// In which list its leader was found, and the session that it had then.
+    found: Option<(Instant, u64)>,
     /// What its CLOCK_MONOTONIC shows more than this process's.
     pub(super) monotonic_offset_ns: i64,
     /// Rings whose files are there.
@@ -102,6 +104,13 @@ impl Tracked {
         }
     }
 
+    /// Whether another leader of its number is newer because it has become another program (execve(2)), or its number is used again: then nobody there has its file
+    /// mapped. Of version 1, which has no lock that tells; a library of its own process can be the other one.
+    pub(super) fn is_replaced(&self, (processes, user): (&mut Processes, u32)) -> bool {
+        let (Some(known), Some(leader)) = (self.known, self.leader) else { return false };
+        processes.maps(user, known, leader.file) == Some(false)
+    }
+
     /// Whether it has come under seccomp since it started, and that was not known: then a system call might end it. A container's
     /// filter, which was installed before, lets the same calls pass as before.
     pub(super) fn is_confined_now(&mut self) -> bool {
@@ -112,12 +121,14 @@ impl Tracked {
         self.is_confined
     }
 
-    /// Finds out whether a recorder that was killed has left events enabled, and disables them.
-    pub(super) fn find_others(&mut self, provider: &Provider, session: &Session) {
+    /// Finds out whether a recorder that was killed has left events enabled, and disables them. `listed`: when the directory was listed in which it is found.
+    pub(super) fn find_others(&mut self, provider: &Provider, session: &Session, listed: Instant) {
         if provider.info.number == 0 {
-            self.session = provider.session();
+            self.found = Some((listed, provider.session()));
         }
-        let left = provider.left_by_others(session.id, self.session, &session.settings.events);
+        // Of libraries that are found later: by then it has this one.
+        let leaders = self.found.filter(|(found, _)| *found == listed).map_or(session.id, |(_, had)| had);
+        let left = provider.left_by_others(session.id, leaders, &session.settings.events);
         if provider.info.number == 0 {
             // A recorder that ends in order clears the flags. A program that has just started may have set those of this session.
             self.was_flight = !session.settings.flight && provider.flags() & abi::RTU_FLIGHT != 0;
@@ -145,7 +156,6 @@ impl Tracked {
             let settings = &session.settings;
             provider.beat();
             provider.set_session(session.id, settings.flags() | confined, settings.ring_bytes);
-            self.session = session.id;
         }
         let Settings { events, channels, .. } = &session.settings;
         provider.enable(Some((session.id, events, channels.as_ref())));

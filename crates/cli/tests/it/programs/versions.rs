@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Programs that were built with another version of the headers: recorded, or refused by name with the reason.
 
-use super::fixture::{Fixture, Recorded, begun, interrupt, waiting};
-use crate::command::root;
+use super::fixture::{Fixture, Recorded, begun, begun_of, interrupt};
+use crate::command::{root, rtscope};
 use rtscope_testkit::process::wait_until;
 use rtscope_testkit::skip;
+use std::fmt::Display;
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Compiles a source of crates/testkit/c with the headers in a directory.
 fn build(fixture: &Fixture, headers: &Path, source: &str, flags: &[&str], to: &str) -> Option<PathBuf> {
@@ -107,35 +108,137 @@ fn objects_of_one_program_may_be_of_different_versions() {
     }
 }
 
-/// A program of version 1 has no lock that tells that it runs, and one leader. That a later one began in the same process does not mean that it has ended.
-#[test]
-fn a_program_of_version_1_that_loads_a_later_library_is_recorded_as_long_as_it_runs() {
-    let fixture = Fixture::new();
-    let Some(program) = build(&fixture, &version_1(), "unusual.c", &[], "unusual") else { return };
-    let short = build(&fixture, &version_1(), "emitter.c", &[], "short").expect("as above");
-    let files_of = |pid: u32| {
-        let own = PathBuf::from(format!("/dev/shm/rtscope-{}", nix::unistd::geteuid()));
-        let names = fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        names.filter(|name| name.to_string_lossy()[1..].starts_with(&format!("{pid}-"))).count()
-    };
-    for headers in [today(), version_2()] {
-        let library =
-            build(&fixture, &headers, "library.c", &["-fPIC", "-shared"], "library.so").expect("as above");
-        let recorder = begun(&mut fixture.recorder(&[]));
-        let mut program = waiting(Command::new(&program).args(["dlopen", "1000"]).arg(library).arg("waits"));
-        assert!(files_of(program.id()) > 2, "it and its library have files");
-        // Where the files of another one are gone, the recorder has looked who runs.
-        let mut short =
-            Command::new(&short).args(["count", "10"]).stdout(Stdio::null()).spawn().expect("it was built");
-        assert!(short.wait().expect("it ends").success());
-        wait_until("the files of who has ended are removed", || files_of(short.id()) == 0);
-        program.stdin.take().expect("piped").write_all(b"\n").expect("it waits");
-        let said = program.wait_with_output().expect("it ends");
-        let recorded = Recorded::of(interrupt(recorder));
-        fs::remove_dir_all(fixture.trace()).expect("it was made");
-        let emitted = Recorded::printed_in(&said, "emitted ") + 10;
-        assert_eq!(recorded.events(), emitted, "{}", recorded.account);
+/// The program asked.c: it is told what to do.
+struct Asked {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Asked {
+    fn start(program: &Path) -> Asked {
+        let mut command = Command::new(program);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it was built");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        let mut asked = Asked { child, answers };
+        asked.hear("ready");
+        asked
     }
+
+    fn hear(&mut self, expected: &str) {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("it answers");
+        assert_eq!(line.trim_end(), expected);
+    }
+
+    /// It has done this.
+    fn ask(&mut self, order: &str, what: impl Display) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        writeln!(input, "{order} {what}").expect("it reads");
+        self.hear(if order == "become" { "ready" } else { "ok" });
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+/// The names of its files that begin with this.
+fn files_of(pid: u32, kind: &str) -> usize {
+    let own = PathBuf::from(format!("/dev/shm/rtscope-{}", nix::unistd::geteuid()));
+    let names = fs::read_dir(own).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.filter(|name| name.to_string_lossy().starts_with(&format!("{kind}{pid}-"))).count()
+}
+
+/// Waits until the recorder has looked who runs: then the files of one of version 1 that has ended are gone.
+fn wait_for_a_look(short: &Path) {
+    let mut short = Asked::start(short);
+    let pid = short.child.id();
+    short.ask("emit", 1);
+    short.end();
+    wait_until("the files of who has ended are removed", || files_of(pid, "p") == 0);
+}
+
+fn build_asked(fixture: &Fixture, headers: &Path) -> Option<(PathBuf, PathBuf)> {
+    let name = |what: &str| format!("{what}-{}", headers.file_name().expect("it has one").to_string_lossy());
+    let program = build(fixture, headers, "asked.c", &[], &name("asked"))?;
+    let library = build(fixture, headers, "library.c", &["-fPIC", "-shared"], &name("library.so"))?;
+    Some((program, library))
+}
+
+/// A program of version 1 has no lock that tells that it runs. That a later leader began in the same process does not mean that it has ended.
+#[test]
+fn a_program_of_version_1_that_loads_libraries_is_recorded_as_long_as_it_runs() {
+    let fixture = Fixture::new();
+    let Some((program, first)) = build_asked(&fixture, &version_1()) else { return };
+    let (_, second) = build_asked(&fixture, &version_2()).expect("as above");
+    let (_, todays) = build_asked(&fixture, &today()).expect("as above");
+    let recorder = begun(&mut fixture.recorder(&[]));
+    for (order, library) in [("load", &todays), ("load", &second), ("apart", &first), ("apart", &todays)] {
+        let mut asked = Asked::start(&program);
+        asked.ask(order, library.display());
+        asked.ask("emit", 1);
+        asked.ask("library", 1);
+        assert!(files_of(asked.child.id(), "p") > 1, "it and its library have files");
+        wait_for_a_look(&program);
+        asked.ask("emit", 999);
+        asked.ask("library", 999);
+        asked.end();
+    }
+    let recorded = Recorded::of(interrupt(recorder));
+    let counts = ["a", "library", "same"].map(|name| recorded.of_event(&format!("test:{name}")));
+    assert_eq!(counts, [4 * 1001, 4000, 4000], "{}", recorded.account);
+}
+
+/// It would keep the files and their memory as long as it lives.
+#[test]
+fn of_a_program_of_version_1_that_becomes_a_later_one_nothing_is_left() {
+    let fixture = Fixture::new();
+    let Some((program, _)) = build_asked(&fixture, &version_1()) else { return };
+    let (todays, _) = build_asked(&fixture, &today()).expect("as above");
+    let recorder = begun(&mut fixture.recorder(&[]));
+    let mut asked = Asked::start(&program);
+    asked.ask("emit", 10);
+    asked.ask("become", todays.display());
+    asked.ask("emit", 10);
+    let pid = asked.child.id();
+    wait_until("the files that it had are removed", || (files_of(pid, "p"), files_of(pid, "r")) == (1, 1));
+    asked.end();
+    let recorded = Recorded::of(interrupt(recorder));
+    assert_eq!((recorded.events(), recorded.lost()), (20, 0), "{}", recorded.account);
+}
+
+/// What a recorder of other events that was killed has left enabled, and lost, in a library of a program that it has found before.
+#[test]
+fn what_a_killed_recorder_lost_of_a_library_of_version_1_is_no_loss_of_the_next_one() {
+    let fixture = Fixture::new();
+    for headers in [version_1(), today()] {
+        let Some((program, library)) = build_asked(&fixture, &headers) else { return };
+        for _ in 0..6 {
+            let mut asked = Asked::start(&program);
+            let mut first = begun_of("test:library", &mut recorder_of(&fixture, "test:library"));
+            wait_until("it is found", || files_of(asked.child.id(), "p") == 1);
+            asked.ask("load", library.display());
+            asked.ask("library", 20_000);
+            first.kill().expect("it runs");
+            first.wait().expect("it was killed");
+            fs::remove_dir_all(fixture.trace()).expect("it was made");
+            let second = begun_of("test:a", &mut recorder_of(&fixture, "test:a"));
+            wait_for_a_look(&program);
+            asked.ask("emit", 7);
+            asked.end();
+            let recorded = Recorded::of(interrupt(second));
+            fs::remove_dir_all(fixture.trace()).expect("it was made");
+            assert_eq!((recorded.events(), recorded.lost()), (8, 0), "{}", recorded.account);
+        }
+    }
+}
+
+fn recorder_of(fixture: &Fixture, pattern: &str) -> Command {
+    let mut command = rtscope();
+    command.args(["record", "--json", "--fail-if-lost=100%", "--user-buffer", "64k", "-u", pattern, "-o"]);
+    command.arg(fixture.trace());
+    command
 }
 
 fn record_mixed(fixture: &Fixture, mixed: &str) {
