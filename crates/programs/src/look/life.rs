@@ -11,7 +11,9 @@
 use crate::budget::ANSWER;
 use crate::is_shortage;
 use crate::namespaces::{Ended, user_of};
+use nix::sys::stat::makedev;
 use rtscope_procs::{NotRead, Reader};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -26,6 +28,37 @@ pub(crate) struct Offsets {
     pub(crate) monotonic_ns: i64,
     /// Of CLOCK_BOOTTIME.
     pub(crate) boottime_ns: i64,
+}
+
+/// A file's device and inode number.
+type FileId = (u64, u64);
+
+/// What a process has mapped. `Ok(None)`: that may not be read. `Err`: it does not answer.
+type Mapped = Result<Option<HashSet<FileId>>, Life>;
+
+/// What the process has mapped that was asked last: of one process there can be any number of files, and all of its mappings are read for each answer.
+#[derive(Debug, Default)]
+pub(super) struct MappedFiles(Option<(KnownProcess, Mapped)>);
+
+impl MappedFiles {
+    /// Whether this file is mapped there. `Ok(None)`: that may not be read.
+    ///
+    /// # Errors
+    /// When the process does not answer.
+    pub(super) fn has(
+        &mut self,
+        file: FileId,
+        known: KnownProcess,
+        (processes, user): (&mut Processes, u32),
+    ) -> Result<Option<bool>, Life> {
+        let last = self.0.take().filter(|(whose, _)| *whose == known);
+        let (_, files) =
+            self.0.insert(last.unwrap_or_else(|| (known, processes.mapped_files(user, known.pid))));
+        match files {
+            Ok(files) => Ok(files.as_ref().map(|files| files.contains(&file))),
+            Err(life) => Err(*life),
+        }
+    }
 }
 
 /// What is known of processes, of which each question is asked for a user: him on whose account it is.
@@ -112,11 +145,10 @@ impl Processes {
         }
     }
 
-    /// Whether a process has a file mapped, by that one's device and inode number. `None`: not known.
-    pub(crate) fn maps(&mut self, user: u32, known: KnownProcess, file: (u64, u64)) -> Option<bool> {
-        let pid = known.pid;
-        let maps = self.ask(user, pid, move || fs::read(format!("/proc/{pid}/maps")).ok())??;
-        Some(is_mapped(&String::from_utf8_lossy(&maps), file))
+    fn mapped_files(&mut self, user: u32, pid: u32) -> Mapped {
+        let maps = self.ask(user, pid, move || fs::read(format!("/proc/{pid}/maps")).ok());
+        let files = |maps: Vec<u8>| String::from_utf8_lossy(&maps).lines().filter_map(mapped_file).collect();
+        Ok(maps.ok_or(Life::Unknown)?.map(files))
     }
 
     /// Who made the mount namespace of a process: see [`user_of`]. `None`: it does not answer.
@@ -162,14 +194,12 @@ impl Offsets {
     }
 }
 
-/// Whether proc_pid_maps(5) has this file: "BEGIN-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME".
-fn is_mapped(maps: &str, (device, inode): (u64, u64)) -> bool {
-    let device = format!("{:02x}:{:02x}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
-    let inode = inode.to_string();
-    maps.lines().any(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(3);
-        fields.next() == Some(&device) && fields.next() == Some(&inode)
-    })
+/// The file of a line of proc_pid_maps(5): "BEGIN-END PERMISSIONS OFFSET MAJOR:MINOR INODE NAME".
+fn mapped_file(line: &str) -> Option<FileId> {
+    let mut fields = line.split_ascii_whitespace().skip(3);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some((makedev(number(major)?, number(minor)?), fields.next()?.parse().ok()?))
 }
 
 fn inode(process: &str, kind: &str) -> Option<u64> {
@@ -291,12 +321,13 @@ mod tests {
         let stat = stat(std::process::id()).unwrap().unwrap();
         let known = KnownProcess { pid: std::process::id(), start_ticks: stat.1 };
         let mut processes = Processes::default();
-        assert_eq!(processes.maps(USER, known, id), Some(false));
+        let mut has = |known| MappedFiles::default().has(id, known, (&mut processes, USER));
+        assert_eq!(has(known), Ok(Some(false)));
         let mapping = crate::memory::Mapping::new(&file, 4096).unwrap();
-        assert_eq!(processes.maps(USER, known, id), Some(true));
+        assert_eq!(has(known), Ok(Some(true)));
         drop(mapping);
-        assert_eq!(processes.maps(USER, known, id), Some(false));
-        assert_eq!(processes.maps(USER, KnownProcess { pid: u32::MAX, ..known }, id), None);
+        assert_eq!(has(known), Ok(Some(false)));
+        assert_eq!(has(KnownProcess { pid: u32::MAX, ..known }), Ok(None));
     }
 
     #[test]

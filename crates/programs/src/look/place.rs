@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One user's directory: which of its files are new, whose they are, and which of their processes live.
 
-use super::life::Processes;
+use super::life::{MappedFiles, Processes};
 use super::tracked::{Leader, Tracked};
 use super::{Content, Found, Outbox, PlaceId, Session, Whose, whose};
 use crate::Error;
@@ -492,11 +492,14 @@ impl Place {
             let namespace = leader.map_or(0, |leader| leader.pid_namespace);
             if census.is_own(namespace) { 0 } else { namespace }
         };
-        let all = self.processes.iter().map(|(id, process)| ((own(process.leader), id.pid), id.birth_ns));
-        let mut newest: HashMap<(u64, u32), u64> = HashMap::new();
-        for (number, birth_ns) in all {
-            newest.entry(number).and_modify(|newest| *newest = (*newest).max(birth_ns)).or_insert(birth_ns);
+        // With its version; 0: not known.
+        let mut newest: HashMap<(u64, u32), (u64, u32)> = HashMap::new();
+        for (id, process) in &self.processes {
+            let this = (id.birth_ns, process.leader.map_or(0, |leader| leader.version));
+            let newest = newest.entry((own(process.leader), id.pid)).or_insert(this);
+            *newest = this.max(*newest);
         }
+        let mut mapped = MappedFiles::default();
         let after = self.checked.take();
         let ids: Vec<ProcessId> =
             self.processes.keys().copied().filter(|id| after.is_none_or(|after| *id > after)).collect();
@@ -508,8 +511,8 @@ impl Place {
             }
             // Of version 2 a lock tells, and one process can have several leaders.
             let has_lock = process.leader.is_some_and(|leader| leader.version >= 2);
-            let has_newer = !has_lock
-                && newest.get(&(own(process.leader), id.pid)).is_some_and(|newest| *newest > id.birth_ns);
+            let newest = newest.get(&(own(process.leader), id.pid));
+            let newer = newest.filter(|(birth_ns, _)| *birth_ns > id.birth_ns);
             let before = process.known;
             let lives = if has_lock {
                 process.locate(id, census, (processes, self.user));
@@ -519,7 +522,8 @@ impl Place {
             } else {
                 let is_deserted = self.directory.is_containers().then_some(is_deserted);
                 process.lives(id, census, (processes, self.user), is_deserted)
-                    && !(has_newer && process.is_replaced((processes, self.user)))
+                    && !newer
+                        .is_some_and(|(_, by)| process.is_replaced(*by, &mut mapped, (processes, self.user)))
             };
             if before.is_none() {
                 if let Some(known) = process.known {

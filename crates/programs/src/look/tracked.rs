@@ -2,7 +2,7 @@
 //! A process that has files in a user's directory: which one it is here, whether it lives, and which of its events are enabled.
 
 use super::Session;
-use super::life::{KnownProcess, Life, Offsets, Processes, seccomp};
+use super::life::{KnownProcess, Life, MappedFiles, Offsets, Processes, seccomp};
 use crate::census::{Census, LocalProcess};
 use crate::directory::ProcessId;
 use crate::provider::Provider;
@@ -104,11 +104,17 @@ impl Tracked {
         }
     }
 
-    /// Whether another leader of its number is newer because it has become another program (execve(2)), or its number is used again: then nobody there has its file
-    /// mapped. Of version 1, which has no lock that tells; a library of its own process can be the other one.
-    pub(super) fn is_replaced(&self, (processes, user): (&mut Processes, u32)) -> bool {
-        let (Some(known), Some(leader)) = (self.known, self.leader) else { return false };
-        processes.maps(user, known, leader.file) == Some(false)
+    /// Another leader of its number is newer (`by`: its version): whether that is because it has become another program (execve(2)), or its number is used again.
+    /// Then nobody there has its file mapped. Of version 1, which has no lock that tells; a library of its own process can be the other one. Where mappings may not be
+    /// read, it is one of version 1: of that most processes have one leader. Who has no such file, or is no process here, is replaced. One that does not answer is not.
+    pub(super) fn is_replaced(
+        &self,
+        by: u32,
+        mapped: &mut MappedFiles,
+        whose: (&mut Processes, u32),
+    ) -> bool {
+        let (Some(known), Some(leader)) = (self.known, self.leader) else { return true };
+        mapped.has(leader.file, known, whose).is_ok_and(|has| has.map_or(by < 2, |has| !has))
     }
 
     /// Whether it has come under seccomp since it started, and that was not known: then a system call might end it. A container's

@@ -86,10 +86,10 @@ fn root_tracepoints_are_followed_while_they_are_recorded() {
 fn root_a_trace_is_made_in_idle_time_or_in_any_as_it_is_asked_for() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let cpus = std::thread::available_parallelism().expect("a number").get();
-    // No CPU is idle.
+    // No CPU is idle, and there is more to convert than a quick one does in the little that such a thread gets of it.
     let hogs = (0..2 * cpus).map(|_| {
         let mut hog = Command::new("sh");
-        KilledWithTest::start(hog.args(["-c", "ulimit -t 60; while :; do :; done"]))
+        KilledWithTest::start(hog.args(["-c", "ulimit -t 60; while :; do kill -0 $$; done"]))
             .expect("it can be started")
     });
     let hogs: Vec<KilledWithTest> = hogs.collect();
@@ -98,8 +98,10 @@ fn root_a_trace_is_made_in_idle_time_or_in_any_as_it_is_asked_for() {
     {
         let mut recorder = rtscope();
         recorder
-            .args(["record", "-k", "sched:*,irq:*,timer:*", "-o"])
+            .args(["record", "-k", "sched:*,irq:*,timer:*,syscalls:sys_enter_kill", "-o"])
             .arg(directory.path().join(name))
+            // Where it never says how far it is, its end is the end of what it says.
+            .args(["--duration", "60s"])
             .args(options);
         let recorder = recorder.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut recorder = KilledWithTest::start(recorder).expect("it can be started");
