@@ -106,14 +106,16 @@ impl Tracked {
 
     /// Another leader of its number is newer (`by`: its version): whether that is because it has become another program (execve(2)), or its number is used again.
     /// Then nobody there has its file mapped. Of version 1, which has no lock that tells; a library of its own process can be the other one. Where mappings may not be
-    /// read, it is one of version 1: of that most processes have one leader. Who has no such file, or is no process here, is replaced. One that does not answer is not.
+    /// read, it is one of version 1: of that most processes have one leader. Who has no such file is replaced. One that does not answer is not, nor one of another PID namespace that was
+    /// not found yet.
     pub(super) fn is_replaced(
         &self,
         by: u32,
         mapped: &mut MappedFiles,
         whose: (&mut Processes, u32),
     ) -> bool {
-        let (Some(known), Some(leader)) = (self.known, self.leader) else { return true };
+        let Some(leader) = self.leader else { return true };
+        let Some(known) = self.known else { return false };
         mapped.has(leader.file, known, whose).is_ok_and(|has| has.map_or(by < 2, |has| !has))
     }
 

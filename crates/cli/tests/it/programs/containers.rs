@@ -502,7 +502,7 @@ fn root_a_directory_of_somebody_elses_is_no_containers() {
     assert!(!open.path().join("rtscope-session").exists(), "root makes no file there");
     let recorded = recorder.end();
     let refused = recorded.account["refused"].as_array().expect("a list");
-
+    assert_eq!(refused.len(), 1, "{refused:?}");
     let wanted = (&"shm_of_others".into(), &4711.into(), &2.into());
     assert_eq!((&refused[0]["cause"], &refused[0]["user"], &refused[0]["count"]), wanted, "{refused:?}");
     containers.into_iter().for_each(Container::end);
