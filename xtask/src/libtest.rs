@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::{Outcome, Tally, with_reason};
 use crate::root;
 use crate::timings::{THIS_MACHINE, Timing};
 
@@ -82,14 +82,15 @@ pub fn run(
     for test in failures {
         println!("{name}: {test} failed:");
         let printed = first.of(test);
+        let told = with_reason(&format!("{name}: {test}"), &first_words(printed));
         printed.iter().skip(printed.len().saturating_sub(SHOWN)).for_each(|line| println!("    {line}"));
         if failures.len() <= TRIED_AGAIN && passes_alone(&make, test, &log)? {
             println!("  and passed when it was run again.");
             (passed, unstable) = (passed + 1, unstable + 1);
-            tally.unstable.push(format!("{name}: {test}: {}", first_words(printed).unwrap_or_default()));
+            tally.unstable.push(told);
         } else {
             failed += 1;
-            tally.failures.push(format!("{name}: {test}"));
+            tally.failures.push(told);
         }
     }
     let time = start.elapsed().as_secs_f64();
@@ -173,10 +174,14 @@ fn section<'a>(output: &'a [String], test: &str) -> &'a [String] {
     &rest[..rest.iter().position(is_end).unwrap_or(rest.len())]
 }
 
-/// What the first panic said.
-fn first_words(said: &[String]) -> Option<String> {
-    let at = said.iter().position(|line| line.contains("panicked at "))?;
-    said.get(at + 1).cloned()
+/// Where the first panic was and what it said: the next lines, with the two sides of a comparison.
+fn first_words(said: &[String]) -> String {
+    const LINES: usize = 4;
+    let Some(at) = said.iter().position(|line| line.contains("panicked at ")) else { return String::new() };
+    let place = said[at].split("panicked at ").nth(1).unwrap_or_default();
+    let words = said[at + 1..].iter().take_while(|line| !line.starts_with("note: run with"));
+    let words: Vec<&str> = words.take(LINES).map(String::as_str).collect();
+    format!("{place} {}", words.join(" "))
 }
 
 fn execute(command: &mut Command, log: File) -> Result<Done> {
@@ -401,7 +406,7 @@ mod tests {
             not equal\n---- c stdout ----\nSKIP\n\nfailures:\n    b\n    c\ntest result: FAILED.";
         let output: Vec<String> = output.lines().map(str::to_owned).collect();
         assert_eq!(section(&output, "b"), ["thread 'b' panicked at x.rs:1:", "not equal"]);
-        assert_eq!(first_words(section(&output, "b")).as_deref(), Some("not equal"));
+        assert_eq!(first_words(section(&output, "b")), "x.rs:1: not equal");
         assert_eq!(section(&output, "c"), ["SKIP", ""]);
         assert!(section(&output, "a").is_empty(), "it passed");
     }

@@ -23,7 +23,7 @@ pub enum Outcome {
 pub struct Tally {
     /// Checks that passed.
     pub passed: u64,
-    /// What failed.
+    /// What failed, and its first words: the end of a log, which is what is kept of a long one, says why.
     pub failures: Vec<String>,
     /// What failed first and passed when it was run again alone (it is among the passed), and its first words.
     pub unstable: Vec<String>,
@@ -45,7 +45,7 @@ impl Tally {
             }
             Outcome::Fail(what) => {
                 println!("FAIL {name}: {what}");
-                self.failures.push(name.to_owned());
+                self.failures.push(with_reason(name, &what));
             }
             Outcome::Skip(why) => {
                 println!("skip {name}: {why}");
@@ -81,8 +81,31 @@ impl Tally {
     }
 }
 
+/// A name with why it failed, in one line of bounded length.
+pub fn with_reason(name: &str, why: &str) -> String {
+    const SHOWN: usize = 400;
+    let words: Vec<&str> = why.split_whitespace().collect();
+    let line = words.join(" ");
+    let cut: String = line.chars().take(SHOWN).collect();
+    let more = if cut.len() < line.len() { " …" } else { "" };
+    if line.is_empty() { name.to_owned() } else { format!("{name}: {cut}{more}") }
+}
+
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failures.len(), self.skips.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_listed_with_its_reason_in_one_line() {
+        assert_eq!(with_reason("a", "one\n  two"), "a: one two");
+        assert_eq!(with_reason("a", ""), "a");
+        let long = with_reason("a", &"ä ".repeat(1000));
+        assert!(long.ends_with(" …") && long.chars().count() < 410, "{long}");
     }
 }

@@ -89,7 +89,7 @@ mod tests {
         let mut tally = Tally::default();
         run(vec![job("short", 1.0), job("long", 9.0), job("broken", 5.0)], Vec::new(), 1, &mut tally);
         assert_eq!(*order.lock().expect("nobody panicked"), ["long", "broken", "short"]);
-        assert_eq!((tally.passed, tally.failures), (2, vec!["broken".to_owned()]));
+        assert_eq!((tally.passed, tally.failures), (2, vec!["broken: no such thing".to_owned()]));
     }
 
     #[test]

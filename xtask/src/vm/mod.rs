@@ -32,7 +32,7 @@ use anyhow::{Result, bail};
 
 use crate::build::{self, Build, TestBinary};
 use crate::libtest;
-use crate::outcome::{Outcome, Tally};
+use crate::outcome::{Outcome, Tally, with_reason};
 use crate::queue::{self, Job};
 use crate::timings::Estimates;
 use crate::workspace;
@@ -247,7 +247,7 @@ impl Plan {
                 let name = format!("{}: {name}", run.kernel);
                 match verdict {
                     Verdict::Pass => tally.passed += 1,
-                    Verdict::Fail(_) => tally.failures.push(name),
+                    Verdict::Fail(why) => tally.failures.push(with_reason(&name, why)),
                     Verdict::Skip(why) => tally.skips.push(format!("{name}: {why}")),
                 }
             }

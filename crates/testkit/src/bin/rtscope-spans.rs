@@ -51,6 +51,7 @@ struct Iteration {
     done_ns: u64,
     /// After its last event.
     after_ns: u64,
+    slept: bool,
 }
 
 fn iterate(options: &Options, thread: u64, told: &Sender<Iteration>) {
@@ -62,28 +63,29 @@ fn iterate(options: &Options, thread: u64, told: &Sender<Iteration>) {
         event!(spans, begin, id: u64 = id, note: str = "of an iteration");
         let begun_ns = now_ns();
         work(begun_ns, duration_ns(options.work));
-        if (number + 1) % options.sleep_every == 0 {
+        let slept = (number + 1) % options.sleep_every == 0;
+        if slept {
             sleep_until(now_ns() + duration_ns(options.sleep));
         }
         let done_ns = now_ns();
         event!(spans, end, id: u64 = id);
         let after_ns = now_ns();
         // The other thread ends last.
-        let _ = told.send(Iteration { id, tid, before_ns, begun_ns, done_ns, after_ns });
+        let _ = told.send(Iteration { id, tid, before_ns, begun_ns, done_ns, after_ns, slept });
     }
 }
 
 fn take(told: &Receiver<Iteration>) -> u64 {
     sched::set_name("taker");
     let mut count = 0;
-    for Iteration { id, tid, before_ns, begun_ns, done_ns, after_ns } in told {
+    for Iteration { id, tid, before_ns, begun_ns, done_ns, after_ns, slept } in told {
         let done = [done_ns, after_ns];
         let earliest_ns = now_ns();
         event!(spans, taken, order: u64 = id);
         let taken = [earliest_ns, now_ns()];
         let begun = [before_ns, begun_ns];
         print_line(
-            &json!({"iteration": {"id": id, "tid": tid, "begun": begun, "done": done, "taken": taken}}),
+            &json!({"iteration": {"id": id, "tid": tid, "begun": begun, "done": done, "taken": taken, "slept": slept}}),
         );
         count += 1;
     }

@@ -9,13 +9,12 @@ use rtscope_testkit::watch::{Rtscope, WatchOutput, watch_command};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 const THREADS: u64 = 2;
 const COUNT: u64 = 120;
 const PROGRAM: [&str; 4] = ["--threads", "2", "--count", "120"];
 const LIMIT_NS: u64 = 4_000_000;
-/// An iteration with a sleep lasts at least this long.
-const SLEEP_NS: u64 = 8_000_000;
 /// Between a stamp and the clock of the events, which is converted.
 const NEAR_NS: u64 = 30_000;
 
@@ -26,6 +25,7 @@ struct Iteration {
     begun: [u64; 2],
     done: [u64; 2],
     taken: [u64; 2],
+    slept: bool,
 }
 
 fn iterations(program: &WorkloadOutput) -> BTreeMap<u64, Iteration> {
@@ -34,7 +34,13 @@ fn iterations(program: &WorkloadOutput) -> BTreeMap<u64, Iteration> {
         let (begun, done, taken) = (times(note, "begun"), times(note, "done"), times(note, "taken"));
         (
             note["id"].as_u64().expect("a number"),
-            Iteration { tid: note["tid"].as_u64().expect("one"), begun, done, taken },
+            Iteration {
+                tid: note["tid"].as_u64().expect("one"),
+                begun,
+                done,
+                taken,
+                slept: note["slept"].as_bool().expect("yes or no"),
+            },
         )
     };
     program.all("iteration").map(iteration).collect()
@@ -81,8 +87,9 @@ fn assert_as_the_program_says(
             }
         }
     }
-    let sleeping =
-        all.values().filter(|iteration| end(iteration)[0] - iteration.begun[1] > LIMIT_NS + NEAR_NS);
+    let sleeping = all
+        .values()
+        .filter(|iteration| iteration.slept && end(iteration)[0] - iteration.begun[1] > LIMIT_NS + NEAR_NS);
     assert!(sleeping.count() as u64 >= THREADS * COUNT / 10, "each tenth sleeps");
 }
 
@@ -95,48 +102,30 @@ fn assert_sleep(explanation: &Explanation, said: &str) {
     assert!(asleep > 5_000_000, "{said}: {explanation:?}");
 }
 
-// NEEDS: host
-#[test]
-fn root_the_time_between_two_events_is_the_programs_own() {
-    let Some(_cpus) = Cpus::for_watching() else { return };
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let path = directory.path().to_str().expect("plain");
-    let events = ["--from", "spans:begin", "--to", "spans:end", "--snapshot-dir", path, "--post", "10ms"];
-    let (all, said) = watched(&events);
-    assert_eq!(all.len() as u64, THREADS * COUNT);
-    assert_eq!(said.code(), Some(0), "{:?}", said.notes);
-    assert_as_the_program_says(&said, &all, ("id", |iteration| iteration.done));
-    let report = said.report().expect("it prints one");
+/// Late ones that are explained from a snapshot; of these, those that the program slept in.
+fn slept_in_snapshots(said: &WatchOutput, all: &BTreeMap<u64, Iteration>) -> BTreeSet<u64> {
     let late = said.late().expect("of its own type");
-    assert_eq!((report.counters.seen, report.counters.late), (THREADS * COUNT, late.len() as u64));
-    let between = report.between.as_ref().expect("what was counted");
-    assert_eq!(between.unmatched, rtscope_analyze::summary::UnmatchedEvents::default());
-    assert_eq!(between.missed_looks, 0);
-    let threads: Vec<u64> = between.threads.iter().map(|thread| thread.intervals).collect();
-    assert_eq!(threads, [COUNT; THREADS as usize], "{between:?}");
-    assert!(
-        between.threads.iter().all(|thread| thread.comm.to_string().starts_with("worker-")),
-        "{between:?}"
-    );
+    let ids: BTreeMap<u64, u64> = late.iter().map(|late| (late.sequence, id(late, "id"))).collect();
     let explanations = said.explanations().expect("of its own type");
     assert_eq!(explanations.len(), late.len(), "each is explained once");
-    let from_snapshots = explanations.iter().filter(|explanation| explanation.snapshot.is_some());
-    // One that lost its CPU for long is late as well, and did not sleep.
-    let asleep: Vec<_> = from_snapshots.filter(|explanation| explanation.response_ns >= SLEEP_NS).collect();
-    asleep.iter().for_each(|explanation| assert_sleep(explanation, "watch"));
-    let with_sleep: BTreeSet<_> = asleep.iter().map(|explanation| explanation.snapshot).collect();
-    assert!(!with_sleep.is_empty(), "{explanations:?}");
-    // A saved one says the same again, and has the events themselves.
-    let snapshots: Vec<_> = fs::read_dir(directory.path()).expect("there").flatten().collect();
-    assert!(!snapshots.is_empty() && report.snapshots == snapshots.len() as u64, "{report:?}");
+    let mut slept = BTreeSet::new();
+    for explanation in explanations {
+        let id = ids[&explanation.sequence];
+        if let Some(snapshot) = explanation.snapshot.filter(|_| all[&id].slept) {
+            assert_sleep(&explanation, "watch");
+            slept.insert(snapshot);
+        }
+    }
+    slept
+}
+
+/// A saved snapshot says the same again, and has the events themselves. Returns the number of those that name a sleep.
+fn assert_snapshots_say_it_again(directory: &Path) -> usize {
     let mut told = 0;
-    for snapshot in snapshots {
-        let explained = crate::command::rtscope()
-            .env("LC_ALL", "C.UTF-8")
-            .arg("explain")
-            .arg(snapshot.path())
-            .output()
-            .expect("starts");
+    for snapshot in fs::read_dir(directory).expect("there").flatten() {
+        let mut command = crate::command::rtscope();
+        let explained = command.env("LC_ALL", "C.UTF-8").arg("explain").arg(snapshot.path());
+        let explained = explained.output().expect("starts");
         let saved = fs::read(snapshot.path().join("explain.txt")).expect("there");
         assert_eq!(String::from_utf8_lossy(&explained.stdout), String::from_utf8_lossy(&saved));
         let said = String::from_utf8_lossy(&saved).into_owned();
@@ -149,7 +138,51 @@ fn root_the_time_between_two_events_is_the_programs_own() {
         let counted = command.args(["stat", "--json"]).arg(snapshot.path()).output().expect("starts");
         assert!(String::from_utf8_lossy(&counted.stdout).contains("spans:begin"), "the snapshot has them");
     }
-    assert!(told >= with_sleep.len(), "{told} of {} name the sleep", with_sleep.len());
+    told
+}
+
+/// At most one snapshot a second is one for each run, and on a busy machine it may be of an iteration that lost its CPU: then it runs again.
+// NEEDS: host
+#[test]
+fn root_the_time_between_two_events_is_the_programs_own() {
+    const RUNS: usize = 20;
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let has_sleep = |_| {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().to_str().expect("plain");
+        let (all, said) = watched(&[
+            "--from",
+            "spans:begin",
+            "--to",
+            "spans:end",
+            "--snapshot-dir",
+            path,
+            "--post",
+            "10ms",
+        ]);
+        assert_eq!(all.len() as u64, THREADS * COUNT);
+        assert_eq!(said.code(), Some(0), "{:?}", said.notes);
+        assert_as_the_program_says(&said, &all, ("id", |iteration| iteration.done));
+        let report = said.report().expect("it prints one");
+        let late = said.late().expect("of its own type");
+        assert_eq!((report.counters.seen, report.counters.late), (THREADS * COUNT, late.len() as u64));
+        let between = report.between.as_ref().expect("what was counted");
+        assert_eq!(between.unmatched, rtscope_analyze::summary::UnmatchedEvents::default());
+        assert_eq!(between.missed_looks, 0);
+        let threads: Vec<u64> = between.threads.iter().map(|thread| thread.intervals).collect();
+        assert_eq!(threads, [COUNT; THREADS as usize], "{between:?}");
+        assert!(
+            between.threads.iter().all(|thread| thread.comm.to_string().starts_with("worker-")),
+            "{between:?}"
+        );
+        let slept = slept_in_snapshots(&said, &all);
+        let snapshots = fs::read_dir(directory.path()).expect("there").count();
+        assert!(snapshots > 0 && report.snapshots == snapshots as u64, "{report:?}");
+        let told = assert_snapshots_say_it_again(directory.path());
+        assert!(told >= slept.len(), "{told} of {} name the sleep", slept.len());
+        !slept.is_empty()
+    };
+    assert!((0..RUNS).any(has_sleep), "no snapshot of a sleep in {RUNS} runs");
 }
 
 // NEEDS: host

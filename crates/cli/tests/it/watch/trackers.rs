@@ -149,26 +149,38 @@ fn root_a_thread_is_watched_by_its_number() {
 // NEEDS: one kernel
 #[test]
 fn root_each_tracker_has_targets_of_its_own() {
+    use std::sync::atomic::{AtomicBool, Ordering};
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_watched, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    // ORDER: relaxed, here and below; flags that stand for themselves.
+    let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
         let names = ["e2e-mine", "e2e-theirs", "e2e-nobodys"];
+        let (is_watched, is_over) = (&is_watched, &is_over);
+        let mut sleepers = Vec::new();
         for (name, sleep_ms) in names.iter().flat_map(|name| [3, 70, 110].map(|sleep_ms| (*name, sleep_ms))) {
-            let is_over = &is_over;
             let sleeps = move || {
-                // ORDER: relaxed; a flag that stands for itself.
-                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    std::thread::sleep(std::time::Duration::from_millis(sleep_ms));
+                while !is_set(is_over) {
+                    // One of each name sleeps from some time in the watch until it is over.
+                    match sleep_ms == 3 && is_set(is_watched) {
+                        true => std::thread::park(),
+                        false => std::thread::sleep(std::time::Duration::from_millis(sleep_ms)),
+                    }
                 }
             };
-            std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, sleeps).expect("a thread");
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, sleeps);
+            sleepers.push(thread.expect("a thread"));
         }
         let mut watch = Command::new(rtscope_testkit::process::program("rtscope").expect("it is built"));
         watch.args(["watch", "offcpu", "--json", "--threshold", "1ms", "--duration", "1s"]);
         watch.args(["--task", "e2e-mine", "--and", "offcpu:1ms@e2e-their*", "--and", "wakeup:1h"]);
-        let said = Rtscope::start(watch).and_then(Rtscope::finish).expect("it ends");
-        // ORDER: as above.
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut watch = Rtscope::start(watch).expect("it starts");
+        let begun = watch.wait_for_type("start");
+        is_watched.store(true, Ordering::Relaxed);
+        let said = begun.and_then(|_| watch.finish());
+        is_over.store(true, Ordering::Relaxed);
+        sleepers.iter().for_each(|sleeper| sleeper.thread().unpark());
+        let said = said.expect("it ends");
         let late = said.late().expect("of its own types");
         for (instance, name) in [(0, "e2e-mine"), (1, "e2e-theirs")] {
             let mut own = late.iter().filter(|late| late.instance == instance).peekable();
@@ -176,7 +188,7 @@ fn root_each_tracker_has_targets_of_its_own() {
         }
         // Who slept when the watch ended is pending; or it woke before the last snapshot was complete, and is reported as ended.
         let looked_ns = late.iter().filter(|late| late.end == End::Pending).map(|late| late.end_ns).max();
-        let looked_ns = looked_ns.expect("somebody slept when the watch ended");
+        let looked_ns = looked_ns.expect("who sleeps to the end is pending");
         for tid in late.iter().filter(|late| late.response_ns() > SLEEP_NS).map(|late| late.tid) {
             let is_told = |late: &LateResponse| late.tid == tid && late.end_ns >= looked_ns;
             assert!(late.iter().any(is_told), "{tid:?}: {late:?}");
