@@ -142,6 +142,8 @@ pub enum Cause {
     Held,
     /// A process of this user keeps from others what the kernel says of it: whether it runs, and in which container, is not known meanwhile.
     NoAnswer,
+    /// Looking at the user's files failed, which is a fault of this recorder: his directory is given up. Without a user: all are.
+    Fault,
     /// The recording ended before all of the user's files had been looked at.
     NotLookedAt,
     /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
@@ -190,6 +192,9 @@ impl Cause {
             }
             Cause::NoAnswer => {
                 "a process of this user does not answer; until it does, it is not known which of his programs run, and new containers that it is in may not be found"
+            }
+            Cause::Fault => {
+                "looking for programs failed, which is a fault of rtscope: please report it; programs and threads that start from now on are not recorded"
             }
             Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
             Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",

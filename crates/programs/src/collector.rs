@@ -328,6 +328,11 @@ impl Programs {
                 self.refusals.add_of(None, Cause::CensusLate, &example);
             }
             Found::Looked(number) => self.looked = self.looked.max(number),
+            Found::Fallen(why) => {
+                self.refusals.add_of(None, Cause::Fault, &why);
+                // What was asked before has no other answer.
+                self.looked = self.look.asked();
+            }
         }
         Ok(())
     }

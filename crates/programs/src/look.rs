@@ -10,6 +10,7 @@
 
 mod base;
 mod counter;
+mod fault;
 mod life;
 mod looker;
 mod place;
@@ -99,6 +100,8 @@ pub(crate) enum Found {
     CensusLate(Duration),
     /// The answer to [`Request::Look`] of this number.
     Looked(u64),
+    /// The thread has ended for a fault of its own, with these words: nothing is found any more.
+    Fallen(String),
 }
 
 /// Programs that another process records.
@@ -212,12 +215,24 @@ impl Look {
         let outbox = Outbox { found: found_sender, told: Arc::clone(&told), has_told: false };
         let (base, theirs, wake) = (base.to_owned(), Arc::clone(&sessions), Arc::clone(&ask));
         let unseen = Arc::new(Mutex::new((0, Vec::new())));
+        let (last_words, awakes) = (outbox.found.clone(), Arc::clone(&told));
         let looker = Looker::new(&base, recording, (theirs, Arc::clone(&unseen)), wake, outbox)?;
         Builder::new()
             .name("look".to_string())
             .spawn(move || {
                 crate::memory::let_bus_errors_through();
-                looker.run(&requested);
+                if let Err(why) = fault::guarded(|| looker.run(&requested)) {
+                    // The first fails when nobody wants it any more, the second when it is set.
+                    let _ = last_words.send(Found::Fallen(why));
+                    let _ = awakes.write(1);
+                    // Whoever asks for a look has it: there is nothing to be found.
+                    while let Ok(request) = requested.recv() {
+                        if let Request::Look(number, _) = request {
+                            let _ = last_words.send(Found::Looked(number));
+                            let _ = awakes.write(1);
+                        }
+                    }
+                }
             })
             .map_err(Error::io("look for programs in", &base))?;
         Ok(Look { found, requests: Some(requests), ask, told, sessions, unseen, asked: 0 })

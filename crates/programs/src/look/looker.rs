@@ -8,6 +8,7 @@ mod tests;
 
 use super::base::Base;
 use super::counter::Counter;
+use super::fault::guarded;
 use super::life::Processes;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::share::Share;
@@ -329,7 +330,8 @@ impl Looker {
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
-            let turn = place.turn(&mut around);
+            let turn =
+                guarded(|| place.turn(&mut around)).unwrap_or_else(|why| place.give_up(&why, around.out));
             let until = self.rests.entry(place.whose()).or_insert(place.rests_until);
             *until = place.rests_until.max(*until);
             match turn {
@@ -369,7 +371,9 @@ impl Looker {
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
-            place.check(is_deserted, &mut around);
+            if let Err(why) = guarded(|| place.check(is_deserted, &mut around)) {
+                place.give_up(&why, around.out);
+            }
             *taken += begun.elapsed();
         }
         // Of a container that is gone nothing is retained here, once all of its events have been taken.

@@ -344,3 +344,29 @@ fn new_names_in_all_containers_of_a_user_have_one_share() {
         assert_eq!(number_of(&looker), before.0 + usize::from(is_heard), "{base}");
     }
 }
+
+#[test]
+fn a_fault_at_one_users_files_is_told_once_and_others_are_looked_at() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let base = tempfile::tempdir().unwrap();
+    let (mut looker, found) = looker(base.path());
+    looker.add_ended(directories[0].path(), LIAR, 3);
+    looker.add_ended(directories[1].path(), OTHER, 3);
+    found.try_iter().for_each(drop);
+    looker.places[0].is_to_fail = true;
+    let mut others_turns = 0;
+    for _ in 0..9 {
+        looker.places.iter_mut().for_each(|place| place.next = Instant::now());
+        looker.rests.clear();
+        let before = looker.places[1].listed;
+        assert!(looker.turns());
+        looker.check();
+        others_turns += usize::from(looker.places.get(1).is_some_and(|place| place.listed > before));
+    }
+    let told: Vec<Found> = found.try_iter().filter(|found| matches!(found, Found::Refusal(..))).collect();
+    let [Found::Refusal(LIAR, Cause::Fault, example)] = &told[..] else { panic!("{told:?}") };
+    assert!(example.ends_with(": as was asked"), "{example}");
+    assert!(others_turns >= 8, "{others_turns}");
+    // Whoever asks for a look waits for nothing there.
+    assert!(looker.places.iter().all(|place| !place.is_being_checked()));
+}
