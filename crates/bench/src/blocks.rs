@@ -6,6 +6,7 @@
 //! is time taken by other work, which comes in bursts and only ever adds. All blocks are treated alike.
 
 use crate::pipe::Sample;
+use crate::progress;
 use crate::table::Row;
 use anyhow::{Context, Result};
 use std::time::Duration;
@@ -58,6 +59,7 @@ impl Plan {
 /// Nanoseconds per unit of the load (of the pipe a switch: one sched_switch and one sched_waking), net of the base, per tool, in the order of `tools`; the
 /// base itself comes first.
 pub fn measure(load: &dyn Load, tools: &mut [Box<dyn Tool>], plan: Plan) -> Result<Vec<Row>> {
+    let all = format!("{} tools by turns", tools.len());
     let mut order = Order::new();
     let mut base = Vec::new();
     let mut costs = vec![Vec::new(); tools.len()];
@@ -72,7 +74,7 @@ pub fn measure(load: &dyn Load, tools: &mut [Box<dyn Tool>], plan: Plan) -> Resu
         })
     };
     let mut before = look()?.ns_per_switch;
-    for round in 0..plan.rounds {
+    for round in progress::rounds(&all, plan.rounds) {
         for index in order.shuffled(tools.len()) {
             let tool = &mut tools[index];
             tool.on().with_context(|| format!("switching {} on", tool.name()))?;
@@ -89,6 +91,7 @@ pub fn measure(load: &dyn Load, tools: &mut [Box<dyn Tool>], plan: Plan) -> Resu
     }
     let mut rows = vec![Row::new("nothing attached, absolute", base)];
     rows.extend(tools.iter().zip(costs).map(|(tool, samples)| Row::new(&tool.name(), samples)));
+    progress::rows(&rows);
     Ok(rows)
 }
 

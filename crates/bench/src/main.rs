@@ -13,6 +13,7 @@ mod kernel_events;
 mod own_cost;
 mod peers;
 mod pipe;
+mod progress;
 mod queue;
 mod read;
 mod record;

@@ -8,6 +8,7 @@
 
 use crate::blocks::Order;
 use crate::host::Host;
+use crate::progress;
 use crate::requirements::CC;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Result, ensure};
@@ -48,7 +49,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let (rounds, count) = if quick { (3, 2_000_000) } else { (21, 20_000_000) };
     let cpus = (last - 1, last);
     let (mut order, mut costs) = (Order::new(), vec![Vec::new(); WAYS.len()]);
-    for round in 0..=rounds {
+    for round in progress::rounds("queues by turns", rounds + 1) {
         for which in order.shuffled(WAYS.len()) {
             let ns = match which {
                 0 => of_program(&program, cpus, count)?,

@@ -6,6 +6,7 @@
 //! again, as hard links.
 
 use crate::host::Host;
+use crate::progress;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result, bail, ensure};
 use rtscope_ctf::{TraceInfo, write_trace};
@@ -118,8 +119,9 @@ pub fn run(quick: bool) -> Result<Report> {
     let big = root.path().join("big");
     let bytes = multiply(&ours, &big, if quick { 1 << 30 } else { 10_000_000_000 })?;
     for tool in [Tool::Stat, Tool::Print, Tool::People, Tool::Convert, Tool::Tasks] {
-        let peak = peak_mb(tool, &big)?;
         let what = format!("{} of {:.1} GB: peak memory, MB", tool.name(), bytes as f64 / 1e9);
+        progress::step(&what);
+        let peak = peak_mb(tool, &big)?;
         promises.push(Promise::at_most(&what, peak, 200.0));
     }
     Ok(Report {
@@ -137,7 +139,7 @@ pub fn run(quick: bool) -> Result<Report> {
 fn compare(name: &str, dir: &Path, events: u64, rounds: usize) -> Result<Vec<Row>> {
     let mut random = Random(std::process::id().into());
     let mut samples: [Vec<f64>; TOOLS.len()] = Default::default();
-    for _ in 0..rounds {
+    for _ in progress::rounds(&format!("{name}, {} readers by turns", TOOLS.len()), rounds) {
         let mut order: Vec<usize> = (0..TOOLS.len()).collect();
         for place in (1..order.len()).rev() {
             order.swap(place, random.below(place as u64 + 1) as usize);
@@ -151,7 +153,10 @@ fn compare(name: &str, dir: &Path, events: u64, rounds: usize) -> Result<Vec<Row
         }
     }
     let rows = TOOLS.iter().zip(samples);
-    Ok(rows.map(|(tool, samples)| Row::new(&format!("{name}: {}", tool.name()), samples)).collect())
+    let row = |(tool, samples): (&Tool, _)| Row::new(&format!("{name}: {}", tool.name()), samples);
+    let rows: Vec<Row> = rows.map(row).collect();
+    progress::rows(&rows);
+    Ok(rows)
 }
 
 /// The number of events, on which both must agree.

@@ -7,6 +7,7 @@
 
 use crate::blocks::Order;
 use crate::host::Host;
+use crate::progress;
 use crate::requirements::{CC, PlainPath};
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result, bail, ensure};
@@ -153,7 +154,7 @@ fn compare(
     let mut alone = Vec::new();
     let mut added: [Vec<f64>; 4] = Default::default();
     let mut lost = [0_u64; 4];
-    for round in 0..=load.rounds {
+    for round in progress::rounds(what, load.rounds + 1) {
         let mut times = [0.0; 5];
         for which in order.shuffled(5) {
             times[which] = match which {

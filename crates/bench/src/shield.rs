@@ -8,6 +8,7 @@
 
 use crate::blocks::Order;
 use crate::host::Host;
+use crate::progress;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -62,7 +63,7 @@ pub fn run(quick: bool) -> Result<Report> {
     let (mut order, mut base) = (Order::new(), Vec::new());
     let (mut costs, mut tails) = (vec![Vec::new(); WAYS.len()], vec![Vec::new(); WAYS.len()]);
     let mut before = window();
-    for round in 0..=rounds {
+    for round in progress::rounds("ways by turns", rounds + 1) {
         for which in order.shuffled(WAYS.len()) {
             tools[which].attach()?;
             let with = window();

@@ -10,6 +10,7 @@
 //! this length, whatever the rate; the rest comes with each event. The line through the lowest and the highest rate tells them apart.
 
 use crate::blocks::Order;
+use crate::progress;
 use crate::table::{Promise, Report, Row};
 use crate::user_events::{Bench, Run, Tracer};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -57,7 +58,7 @@ pub(crate) fn measure(
     let cases: Vec<(Tracer, usize)> =
         with.iter().flat_map(|tracer| (0..RATES.len()).map(|rate| (*tracer, rate))).collect();
     let mut costs = vec![Vec::new(); cases.len()];
-    for _ in 0..rounds {
+    for _ in progress::rounds("collectors by turns", rounds) {
         for which in order.shuffled(cases.len()) {
             let (tracer, rate) = cases[which];
             let found = cost(bench, tracer, RATES[rate]);

@@ -10,6 +10,7 @@
 use crate::blocks::Order;
 use crate::host::Host;
 use crate::pipe_cpu;
+use crate::progress;
 use crate::table::{Promise, Report, Row};
 use crate::user_collector::{self, children_us};
 use anyhow::{Context, Result, bail, ensure};
@@ -85,7 +86,7 @@ pub fn run(quick: bool) -> Result<Report> {
     }
     let (mut order, mut costs) = (Order::new(), BTreeMap::<(Tracer, &str), Vec<f64>>::new());
     let (mut counter, mut bytes) = (Vec::new(), BTreeMap::<Tracer, Vec<f64>>::new());
-    for round in 0..=rounds {
+    for round in progress::rounds("an event, all tracers by turns", rounds + 1) {
         for which in order.shuffled(tracers.len()) {
             let tracer = tracers[which];
             let run = bench.run(tracer).with_context(|| format!("the program under {}", tracer.name()))?;
@@ -132,7 +133,7 @@ pub fn run_collector(quick: bool) -> Result<Report> {
 
 fn tails(bench: &Bench, rounds: usize, report: &mut Report) -> Result<()> {
     let mut tails = [Vec::new(), Vec::new()];
-    for _ in 0..rounds {
+    for _ in progress::rounds("the tail of rtscope npt", rounds) {
         let found = bench.tail_ns().context("the tail of rtscope npt")?;
         tails.iter_mut().zip(found).for_each(|(tails, ns)| tails.push(ns));
     }

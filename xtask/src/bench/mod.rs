@@ -49,6 +49,19 @@ pub const BENCHMARKS: [(&str, &str); 15] = [
     ("self", "what a real-time loop feels of rtscope, judged by trace-cmd"),
 ];
 
+/// What some benchmarks understand beside the options of all.
+const OWN_OPTIONS: [(&str, &str); 5] = [
+    ("record", "PART            only rows with PART in their names"),
+    ("user-events", "collector       only the recorders' CPU time"),
+    ("user-rate", "--seconds=N     seconds of each try\n  --place=disk    only onto the disk"),
+    ("self", "--plant         a lie: rtscope is bound to the CPU of the loop, which has to be found"),
+    (
+        "violence",
+        "--rounds N      rounds (20)\n  --seed N        the order of what happens\n  --resume        goes on with the last campaign\n  \
+         --round SEED    one round again\n  --dir DIR       where faulty rounds are kept",
+    ),
+];
+
 /// What is to be run.
 #[derive(Debug)]
 struct Invocation {
@@ -60,9 +73,18 @@ struct Invocation {
 
 /// Runs one benchmark, built for release, with the arguments that follow its name.
 pub fn run(arguments: &[&str]) -> Result<ExitCode> {
+    let is_help = |word: &&str| ["--help", "-h"].contains(word);
+    if arguments.first().is_some_and(is_help) {
+        println!("./x bench NAME [OPTIONS]\n\n{}", list());
+        return Ok(ExitCode::SUCCESS);
+    }
     let Some((name, rest)) = arguments.split_first() else { bail!("which benchmark? {}", list()) };
     if BENCHMARKS.iter().all(|(known, _)| known != name) {
         bail!("there is no benchmark '{name}'. {}", list());
+    }
+    if rest.iter().any(is_help) {
+        println!("{}", help(name));
+        return Ok(ExitCode::SUCCESS);
     }
     let mut rest: Vec<String> = rest.iter().map(|word| (*word).to_string()).collect();
     // It is not compared with another commit, and its rounds and its seed mean something else.
@@ -83,6 +105,25 @@ pub fn run(arguments: &[&str]) -> Result<ExitCode> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
+/// Of one benchmark.
+fn help(name: &str) -> String {
+    let find = |all: &[(&str, &'static str)]| {
+        all.iter().find(|(known, _)| *known == name).map(|(_, text)| *text).unwrap_or_default()
+    };
+    let (question, own) = (find(&BENCHMARKS), find(&OWN_OPTIONS));
+    let own = if own.is_empty() { String::new() } else { format!("  {own}\n") };
+    let all = match name {
+        "violence" => "  --quick         3 rounds\n  --json          for programs",
+        _ => {
+            "  --quick         a few rounds, which only show that it works\n  --json          for programs\n  \
+             --against COMMIT  compares the tree with a commit, in pairs of short runs (--rounds N, --seed N)"
+        }
+    };
+    format!(
+        "./x bench {name} [OPTIONS]: {question}\n\n{own}{all}\n\nExit codes: 0 every limit held, 1 not, 2 it failed, 3 it cannot run here."
+    )
+}
+
 fn list() -> String {
     let lines: Vec<String> =
         BENCHMARKS.iter().map(|(name, question)| format!("  {name:<14} {question}")).collect();
@@ -91,4 +132,20 @@ fn list() -> String {
          --json prints for programs.",
         lines.join("\n")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_benchmark_has_help() {
+        for (name, question) in BENCHMARKS {
+            let help = help(name);
+            assert!(help.contains(question) && help.contains("--json"), "{help}");
+        }
+        for (name, own) in OWN_OPTIONS {
+            assert!(help(name).contains(own), "{name}");
+        }
+    }
 }

@@ -11,6 +11,7 @@ mod judge;
 use crate::blocks::Order;
 use crate::host::Host;
 use crate::pipe_cpu;
+use crate::progress;
 use crate::record::trace_cmd_command;
 use crate::table::{Promise, Report, Row};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -70,7 +71,7 @@ fn rounds(rounds: usize, plant: bool) -> Result<Report> {
     let bench = Bench { cpu, all, directory: directory.path().to_owned(), plant };
     let (mut order, mut length) = (Order::new(), FIRST_CONTROL);
     let mut found = [Vec::new(), Vec::new()];
-    for round in 0..rounds {
+    for round in progress::rounds("with rtscope and without", rounds) {
         for which in order.shuffled(2) {
             let begin = Instant::now();
             let done = bench.round((which == 1).then_some(()).ok_or(length));
