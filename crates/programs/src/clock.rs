@@ -10,7 +10,7 @@
 
 mod live;
 
-pub use live::{AHEAD_NS, EventTime, LiveClock};
+pub use live::{AHEAD_NS, ClockError, EventTime, LiveClock};
 
 use crate::clock_watch::jump;
 use crate::records::Sync;

@@ -282,7 +282,6 @@ fn counts_json(counts: impl Iterator<Item = (u32, u64)>) -> Vec<Value> {
 }
 
 fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<u64>) -> Value {
-    let clock = summary.clock_error_ns;
     let mut object = json!({
         "schema": RECORD_USER_SCHEMA,
         "trace": target.display().to_string(),
@@ -300,7 +299,7 @@ fn programs_json(target: &Path, summary: &UserSummary, recording_cpu_us: Option<
         "earlier": summary.earlier,
         "losses": losses_json(&summary.losses),
         "lost_by_user": users_json(&summary.by_user),
-        "clock_error_ns": clock.map(|(median, p99, max)| json!({ "median": median, "p99": p99, "max": max })),
+        "clock_error_ns": summary.clock_error_ns,
         "clock": {
             "source": summary.clock.source,
             "trusted": summary.clock.problems.is_empty(),

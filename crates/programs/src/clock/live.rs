@@ -4,6 +4,7 @@
 use super::{Conversion, FRACTION_BITS, Pair, RATE_NS, Stretch, between, gap_ticks};
 use crate::clock_watch::{ClockProblem, ClockProblemKind, jump};
 use rtscope_abi::program as abi;
+use serde::{Deserialize, Serialize};
 
 /// Pairs retained for events that come late: those of threads that were stopped in the middle of writing one.
 const RECENT_MAX: usize = 8192;
@@ -22,6 +23,19 @@ pub struct LiveClock {
     /// Ticks before the first pair that may have come after the jump.
     gap: u64,
     errors: ClockErrors,
+}
+
+/// How far the counter's values may be from CLOCK_MONOTONIC: what pairs were from the times that their neighbours predict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockError {
+    /// Pairs that were compared. Of some tens the largest is the 99th percentile, which says little of others.
+    pub checks: u64,
+    /// The median, in ns.
+    pub median: u64,
+    /// The 99th percentile, in ns.
+    pub p99: u64,
+    /// The largest, in ns.
+    pub max: u64,
 }
 
 /// How far pairs were from what their neighbours predict: of an endless recording every one of 2, 4, 8 and so on.
@@ -53,11 +67,11 @@ impl ClockErrors {
         }
     }
 
-    fn percentiles(&self) -> Option<(u64, u64, u64)> {
+    fn percentiles(&self) -> Option<ClockError> {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
         let at = |percent: usize| kept.get(kept.len().saturating_sub(1) * percent / 100).copied();
-        Some((at(50)?, at(99)?, self.largest))
+        Some(ClockError { checks: self.seen, median: at(50)?, p99: at(99)?, max: self.largest })
     }
 }
 
@@ -107,9 +121,9 @@ impl LiveClock {
         jumped
     }
 
-    /// How far pairs are from the times that their neighbours predict, in ns: (median, 99th percentile, largest). `None`: too few.
+    /// How far pairs are from the times that their neighbours predict. `None`: too few.
     #[must_use]
-    pub fn error_ns(&self) -> Option<(u64, u64, u64)> {
+    pub fn error_ns(&self) -> Option<ClockError> {
         self.errors.percentiles()
     }
 
@@ -225,7 +239,7 @@ mod tests {
                 }
             }
             assert_eq!(jumps, 1, "{ahead}");
-            assert!(live.error_ns().is_some_and(|(.., max)| max < 10), "{:?}", live.error_ns());
+            assert!(live.error_ns().is_some_and(|error| error.max < 10), "{:?}", live.error_ns());
             assert!(taken > 1900 && certain > 900, "{certain} of {taken}");
         }
     }
@@ -300,8 +314,10 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_micros(300));
             clock.push(Pair::now(counter_kind()));
         }
-        let (median, p99, worst) = clock.error_ns().unwrap();
-        println!("conversion error: median {median} ns, 99 % {p99} ns, worst {worst} ns");
-        assert!(median < 1000, "{median} ns");
+        let error = clock.error_ns().unwrap();
+        println!("{error:?}");
+        assert!(error.median < 1000, "{error:?}");
+        // Each pair has one before and one after it, but for the first and the last.
+        assert_eq!(error.checks, 298);
     }
 }

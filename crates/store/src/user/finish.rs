@@ -13,6 +13,7 @@ use rtscope_ctf::{
 };
 use rtscope_event::{Loss, LossCause, MonotonicNs, exact};
 use rtscope_programs::budget::Refusal;
+use rtscope_programs::clock::ClockError;
 use rtscope_programs::clock_watch::{ClockProblem, ClockReport};
 use rtscope_programs::collector::LossesByUser;
 use std::collections::BTreeMap;
@@ -61,8 +62,8 @@ pub struct UserSummary {
     pub moved: u64,
     /// Threads that recorded, if that is known.
     pub rings: Option<usize>,
-    /// How far a counter's value may be from CLOCK_MONOTONIC: median, 99th percentile, largest, in ns.
-    pub clock_error_ns: Option<(u64, u64, u64)>,
+    /// How far a counter's value may be from CLOCK_MONOTONIC.
+    pub clock_error_ns: Option<ClockError>,
     /// Events that were left out, since they were not asked for: it is known unless the recording was killed.
     pub filtered: u64,
     /// Of the events, those from before the recording: an earlier recorder had not taken them when it was killed. Known unless this one was, too.
@@ -236,8 +237,8 @@ impl UserRecording {
 /// Entries of `env`.
 fn extra(summary: &UserSummary) -> Vec<(String, String)> {
     let mut extra = Vec::new();
-    if let Some((median, p99, worst)) = summary.clock_error_ns {
-        let text = format!("median={median} p99={p99} max={worst}");
+    if let Some(ClockError { checks, median, p99, max }) = summary.clock_error_ns {
+        let text = format!("median={median} p99={p99} max={max} checks={checks}");
         extra.push(("rtscope_clock_error_ns".to_string(), text));
     }
     let source = summary.clock.source.iter();

@@ -18,7 +18,7 @@ use rtscope_ctf::{
 use rtscope_event::{MonotonicNs, counted};
 use rtscope_programs::ProviderInfo;
 use rtscope_programs::RingInfo;
-use rtscope_programs::clock::{LiveClock, Pair};
+use rtscope_programs::clock::{ClockError, LiveClock, Pair};
 use rtscope_programs::clock_watch::ClockProblem;
 use rtscope_programs::collector::{Looks, LossesByUser, Records, UserLosses};
 use rtscope_programs::records::Header;
@@ -84,7 +84,7 @@ pub(super) struct LiveTrace {
     /// `None`: no ring had a stream.
     pub(super) metadata: Option<UserMetadata>,
     pub(super) classes: Vec<UserClass>,
-    pub(super) clock_error_ns: Option<(u64, u64, u64)>,
+    pub(super) clock_error_ns: Option<ClockError>,
     pub(super) overwritten: Option<Overwritten>,
     /// Events of that, by user.
     pub(super) overwritten_by_user: BTreeMap<u32, u64>,

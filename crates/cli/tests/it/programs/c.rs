@@ -454,9 +454,12 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
         .output()
         .expect("it can be started");
     assert!(output.status.success(), "{output:?}");
-    let error = account(&output)["clock_error_ns"]["p99"].as_u64().expect("a number");
-    println!("clock error: 99 % within {error} ns");
-    assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
+    let said = &account(&output)["clock_error_ns"];
+    println!("clock error: {said}");
+    let [checks, p99] = ["checks", "p99"].map(|key| said[key].as_u64().expect("a number"));
+    assert!(p99 <= 30 || rtscope_testkit::machine::is_emulated());
+    // A recording as short as this one has a few checks, which say nothing of one in a hundred: then it is what is promised.
+    let error = if checks >= 100 { p99 } else { p99.max(30) };
     // The program has read the clock before and after each system call, and its event comes after that: its stamps judge both traces.
     let calls = at_ns(&fixture.trace().join("kernel"), "getppid");
     let stamps = at_ns(&fixture.trace().join("ust"), "test:stamp");
@@ -482,7 +485,7 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
     // program reads its counter without a fence. (Each event within the 99 % was asked here, which one in some thousands was not.)
     outside_ns.sort_unstable();
     let (of_99, worst) = (outside_ns[outside_ns.len() * 99 / 100 - 1], outside_ns[outside_ns.len() - 1]);
-    assert!(of_99 <= error && worst <= error.max(30), "{outside_ns:?} ns outside, {error} allowed");
+    assert!(of_99 <= error && worst <= error.max(30), "{outside_ns:?} ns outside, {error} allowed of {said}");
     let stat = rtscope().args(["stat"]).arg(fixture.trace()).output().expect("it can be run");
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(stat.status.success() && text.contains("getppid") && text.contains("test:stamp"), "{text}");

@@ -185,6 +185,11 @@ fn sample(body: &str, name: &str) -> f64 {
     line.trim().parse().expect("a number")
 }
 
+fn set_nice(tid: &str, nice: &str) {
+    let status = Command::new("renice").args(["-n", nice, "-p", tid]).stdout(Stdio::null()).status();
+    assert!(status.is_ok_and(|status| status.success()), "renice {nice}");
+}
+
 /// Breaks more records than a ring of reports holds while nobody empties it, then one that is worse than those in the ring, and not as bad as those
 /// that found no place. Whether it was reported; `None`: something kept this thread from measuring.
 fn is_reported_after_a_full_ring() -> Option<bool> {
@@ -198,13 +203,17 @@ fn is_reported_after_a_full_ring() -> Option<bool> {
     let address = note.split("http://").nth(1).and_then(|text| text.strip_suffix("/metrics")).expect("it");
     watch.signal(Signal::SIGSTOP).expect("it is there");
     let mut worst = Duration::ZERO;
+    // What else runs on this CPU breaks no records.
+    set_nice(&tid, "-20");
     for who in 0..RECORDS {
         worst = worst.max(wait_between(who, worst + MORE));
         // Each is longer than those before: whoever was kept from its CPU for a second would take one for each of the rest.
         if worst > LONGEST {
+            set_nice(&tid, "0");
             return None;
         }
     }
+    set_nice(&tid, "0");
     watch.signal(Signal::SIGCONT).expect("it is there");
     let body = get(address);
     let lost = sample(&body, "rtscope_lost_total{cause=\"report_ring_full\"}");
