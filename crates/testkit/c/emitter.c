@@ -27,6 +27,16 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Until it returns, nothing that follows is executed. */
+static void await_reads(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("lfence" ::: "memory");
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
 static unsigned long count;
 static volatile sig_atomic_t handled;
 
@@ -212,6 +222,8 @@ int main(int argc, char **argv)
 
 			syscall(SYS_getppid);
 			after = now_ns();
+			/* The event reads its counter without a fence, which can be some ns before the clock was read. */
+			await_reads();
 			RTSCOPE_EVENT(test, stamp, rtscope_u64(before, before), rtscope_u64(after, after));
 			nanosleep(&pause, NULL);
 		}

@@ -454,12 +454,9 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
         .output()
         .expect("it can be started");
     assert!(output.status.success(), "{output:?}");
-    let said = &account(&output)["clock_error_ns"];
-    println!("clock error: {said}");
-    let [checks, p99] = ["checks", "p99"].map(|key| said[key].as_u64().expect("a number"));
-    assert!(p99 <= 30 || rtscope_testkit::machine::is_emulated());
-    // A recording as short as this one has a few checks, which say nothing of one in a hundred: then it is what is promised.
-    let error = if checks >= 100 { p99 } else { p99.max(30) };
+    let error = account(&output)["clock_error_ns"]["p99"].as_u64().expect("a number");
+    println!("clock error: 99 % within {error} ns");
+    assert!(error <= 30 || rtscope_testkit::machine::is_emulated());
     // The program has read the clock before and after each system call, and its event comes after that: its stamps judge both traces.
     let calls = at_ns(&fixture.trace().join("kernel"), "getppid");
     let stamps = at_ns(&fixture.trace().join("ust"), "test:stamp");
@@ -481,11 +478,11 @@ fn root_a_recording_of_kernel_and_programs_is_on_one_clock() {
         "at least {} ns from the stamp to the call, {} ns from the stamp to the event",
         slack.0, slack.1
     );
-    // The conversion of the program's counter has its own error, which is measured: what is said of 99 % holds for 99 %, and the
-    // program reads its counter without a fence. (Each event within the 99 % was asked here, which one in some thousands was not.)
+    // The conversion of the program's counter has its own error, which is measured: what is said of 99 % holds for 99 %. (Without a fence between the stamp and the
+    // event one in 20 to 300 events was read 5 ns before its stamp: with it none of 6000, on the machine where that was seen.)
     outside_ns.sort_unstable();
     let (of_99, worst) = (outside_ns[outside_ns.len() * 99 / 100 - 1], outside_ns[outside_ns.len() - 1]);
-    assert!(of_99 <= error && worst <= error.max(30), "{outside_ns:?} ns outside, {error} allowed of {said}");
+    assert!(of_99 <= error && worst <= error.max(30), "{outside_ns:?} ns outside, {error} allowed");
     let stat = rtscope().args(["stat"]).arg(fixture.trace()).output().expect("it can be run");
     let text = String::from_utf8_lossy(&stat.stdout).into_owned();
     assert!(stat.status.success() && text.contains("getppid") && text.contains("test:stamp"), "{text}");
