@@ -5,6 +5,7 @@
 //! and only for a moment. No user's files delay another user's records: users take turns here, too. The events of a dead process are
 //! taken before its files are removed.
 
+mod adopt;
 mod arrivals;
 mod process;
 mod report;
@@ -19,7 +20,7 @@ use crate::Error;
 use crate::asked::AskedNames;
 use crate::budget::{Cause, DRAIN, FIRST_LOOK, LAST_DRAIN, LAST_LOOK, Refusal, Refusals, rest_after};
 use crate::directory::UserDirectory;
-use crate::look::{Found, Look, PlaceId, Session, Until, Whose, left};
+use crate::look::{Look, PlaceId, Session, Until, Whose, left};
 use crate::memory::let_bus_errors_through;
 use crate::ring::Ring;
 use crate::session::{ServedDirectory, Settings, SharedSession};
@@ -268,79 +269,6 @@ impl Programs {
         }
     }
 
-    fn adopt_all(&mut self, until: Instant, sink: &mut dyn Sink) -> io::Result<()> {
-        while let Some(found) = self.look.next() {
-            self.adopt(found, sink)?;
-            if Instant::now() >= until {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn adopt(&mut self, found: Found, sink: &mut dyn Sink) -> io::Result<()> {
-        match found {
-            Found::Place(place) => {
-                self.users.insert(place.id, User::new(place));
-            }
-            Found::PlaceGone(id) => {
-                if let Some(mut user) = self.users.remove(&id) {
-                    user.part(sink)?;
-                    self.past_over += user.over;
-                    let more = self.past_more.entry(user.directory.uid).or_default();
-                    more.merge(&user.past());
-                    let free = PAST_MAX.saturating_sub(self.past.len());
-                    self.past.extend(user.reports().take(free));
-                    user.reports().skip(free).for_each(|report| more.add(&report));
-                }
-            }
-            Found::File(id, name, content) => {
-                let Some(user) = self.users.get_mut(&id) else { return Ok(()) };
-                if let Some(cause) = user.adopt(name, content, sink, &mut self.rings)? {
-                    self.refusals.add(user.account, cause, &name.to_string());
-                }
-            }
-            Found::Located(id, process, here) => {
-                self.process(id, process).into_iter().for_each(|process| process.locate(here));
-            }
-            Found::Confined(id, process) => {
-                self.process(id, process).into_iter().for_each(|process| process.confine());
-            }
-            Found::Ended(id, process) => {
-                self.users.get_mut(&id).into_iter().for_each(|user| user.ended(process));
-            }
-            Found::Behind(id, processes) => {
-                if let Some(user) = self.users.get_mut(&id) {
-                    user.behind = processes;
-                }
-            }
-            Found::Vanished(id, process) => {
-                if let Some(user) = self.users.get_mut(&id) {
-                    user.vanished(process, sink)?;
-                    sink.process_over(user.directory.uid, process.pid, process.birth_ns);
-                }
-            }
-            Found::Busy(programs) => self.busy.push(programs),
-            Found::Unusable(why) => self.refused.push(why),
-            Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
-            Found::CensusLate(took) => {
-                let example = format!("{:.1} s", took.as_secs_f64());
-                self.refusals.add_of(None, Cause::CensusLate, &example);
-            }
-            Found::Looked(number) => self.looked = self.looked.max(number),
-            Found::Fallen(why) => {
-                self.refusals.add_of(None, Cause::Fault, &why);
-                // What was asked before has no other answer.
-                self.looked = self.look.asked();
-            }
-        }
-        Ok(())
-    }
-
-    fn process(&mut self, id: PlaceId, process: crate::directory::ProcessId) -> Option<&mut Process> {
-        self.users.get_mut(&id)?.processes.get_mut(&process)
-    }
-
     /// Tells programs that somebody takes their records, and gives up the files of dead ones.
     fn beat(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
         if self.beaten.is_some_and(|beaten| beaten.elapsed() < BEAT_INTERVAL) {
@@ -349,10 +277,7 @@ impl Programs {
         self.beaten = Some(Instant::now());
         let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
         for user in self.users.values_mut() {
-            let User { processes, behind, .. } = user;
-            for (id, process) in processes {
-                process.beat(is_flight, behind.contains(id), sink)?;
-            }
+            user.beat(is_flight, sink)?;
             // A flight recorder keeps what the dead have written, for a while.
             if !is_flight {
                 user.sweep(&self.look);
@@ -516,29 +441,6 @@ impl Programs {
             }
         }
         Ok(())
-    }
-
-    /// Gives up the files that were found and not taken over. Returns whose they are.
-    fn left_waiting(&mut self) -> BTreeSet<u32> {
-        let (mut left, mut places) = (BTreeSet::new(), BTreeMap::new());
-        let until = Instant::now() + LEFT_WAITING;
-        while let Some(found) = self.look.next() {
-            match found {
-                Found::Place(place) => {
-                    places.insert(place.id, place.account);
-                }
-                Found::File(id, ..) => {
-                    let known = self.users.get(&id).map(|user| user.account);
-                    left.extend(known.or_else(|| places.get(&id).copied()));
-                }
-                Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
-                _ => {}
-            }
-            if Instant::now() >= until {
-                break;
-            }
-        }
-        left
     }
 
     /// What was left out of users, and why.

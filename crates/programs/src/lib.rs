@@ -31,6 +31,7 @@ pub mod collector;
 mod containers;
 pub mod description;
 pub mod directory;
+mod fault;
 mod hand;
 mod image;
 mod look;

@@ -10,7 +10,6 @@
 
 mod base;
 mod counter;
-mod fault;
 mod life;
 mod looker;
 mod place;
@@ -24,6 +23,7 @@ use crate::Error;
 use crate::asked::AskedNames;
 use crate::budget::Cause;
 use crate::directory::{FileName, ProcessId, UserDirectory};
+use crate::fault::guarded;
 use crate::provider::{Provider, Refused};
 use crate::ring::Ring;
 use crate::session::{ServedDirectory, Settings, SharedSession};
@@ -82,6 +82,8 @@ pub(crate) enum Found {
     Place(NewPlace),
     /// The directory is not there any more.
     PlaceGone(PlaceId),
+    /// Nothing more is found in this directory, for a fault of this program; and what that was.
+    GivenUp(PlaceId, String),
     File(PlaceId, FileName, Content),
     /// The number of a process in this PID namespace.
     Located(PlaceId, ProcessId, u32),
@@ -221,7 +223,7 @@ impl Look {
             .name("look".to_string())
             .spawn(move || {
                 crate::memory::let_bus_errors_through();
-                if let Err(why) = fault::guarded(|| looker.run(&requested)) {
+                if let Err(why) = guarded(|| looker.run(&requested)) {
                     // The first fails when nobody wants it any more, the second when it is set.
                     let _ = last_words.send(Found::Fallen(why));
                     let _ = awakes.write(1);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-const SESSION: &str = "session";
+pub(crate) const SESSION: &str = "session";
 
 /// A session that is still being written after this time never will be.
 const PARTIAL_AT_LEAST: Duration = Duration::from_secs(60);

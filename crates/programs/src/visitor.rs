@@ -7,6 +7,7 @@
 //! machine, so a container of root's with a user namespace can have any number of users: what all hold together is limited, too (`is_crowd`).
 
 use crate::budget::{SILENT_MAX, SILENT_OF_USER, VISIT, VISIT_CROWD};
+use crate::fault::guarded;
 use crate::subordinate::Subordinates;
 use rtscope_procs::{Hanging, NotRead, Reader, user_of};
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -46,7 +47,7 @@ pub(crate) struct Silence {
 /// Of visits that are made together.
 #[derive(Debug)]
 struct Progress<T> {
-    found: Vec<T>,
+    found: Vec<Option<T>>,
     /// Nobody waits for the rest.
     is_left: bool,
 }
@@ -82,7 +83,13 @@ impl Visitor {
             let patience = if silence.silent.len() < SILENT_OF_USER { VISIT } else { VISIT_CROWD };
             let (found, hanging) = self.visit_together(&together, patience, visit.clone());
             let visited = found.len();
-            together.iter().zip(found).for_each(|(pid, found)| take(*pid, found));
+            for (pid, found) in together.iter().zip(found) {
+                match found {
+                    Some(found) => take(*pid, found),
+                    // A fault: of this one nothing is known.
+                    None => drop(silence.left_out.insert(*pid)),
+                }
+            }
             let mut left = together.into_iter().skip(visited);
             match (left.next(), hanging) {
                 (Some(pid), Ok(hanging)) => {
@@ -109,12 +116,12 @@ impl Visitor {
         pids: &[u32],
         patience: Duration,
         visit: impl Fn(u32) -> T + Send + 'static,
-    ) -> (Vec<T>, Result<Hanging, ()>) {
+    ) -> (Vec<Option<T>>, Result<Hanging, ()>) {
         let progress = Arc::new(Mutex::new(Progress { found: Vec::new(), is_left: false }));
         let (here, pids) = (Arc::clone(&progress), pids.to_vec());
         let visited = self.reader.attempt(patience, move || {
             for pid in pids {
-                let found = visit(pid);
+                let found = guarded(|| visit(pid)).ok();
                 let mut progress = here.lock().unwrap_or_else(PoisonError::into_inner);
                 if progress.is_left {
                     return;

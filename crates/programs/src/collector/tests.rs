@@ -2,6 +2,8 @@
 //! Whose turn it is, and what is said of what nobody took.
 
 use super::*;
+use crate::budget::Refusal;
+use crate::look::Found;
 use std::os::unix::fs::DirBuilderExt;
 
 /// The directory of this user, with a file of a process that has ended.
@@ -42,4 +44,31 @@ fn who_has_taken_more_than_a_turn_rests_for_as_long() {
     assert_eq!(programs.resting(), BTreeSet::from([slower]));
     assert_eq!(programs.resting(), BTreeSet::from([slower]));
     assert!(programs.resting().is_empty() && programs.owed.is_empty());
+}
+
+#[test]
+fn a_directory_that_is_given_up_asks_nothing_of_programs_any_more_and_is_told() {
+    let is_session = |base: &Path| {
+        let user = base.join(UserDirectory::name_of(nix::unistd::geteuid().as_raw()));
+        std::fs::read_dir(user).unwrap().flatten().any(|file| file.file_name() == crate::session::SESSION)
+    };
+    // One of them; and all, as the thread has fallen.
+    for is_all in [false, true] {
+        let base = tempfile::tempdir().unwrap();
+        let mut programs = Programs::recording(base.path(), Settings::default()).unwrap();
+        let sink = &mut DiscardingSink;
+        programs.adopt_all(Instant::now() + Duration::from_secs(60), sink).unwrap();
+        let own = *programs.users.keys().next().unwrap();
+        assert!(is_session(base.path()));
+        let why = "as was asked".to_string();
+        programs.adopt(if is_all { Found::Fallen(why) } else { Found::GivenUp(own, why) }, sink).unwrap();
+        let user = &programs.users[&own];
+        assert!(user.is_given_up, "no program hears that somebody takes its records");
+        user.served.as_ref().unwrap().settle(Instant::now() + Duration::from_secs(60));
+        assert!(!is_session(base.path()), "who starts now enables nothing");
+        let [Refusal { user, cause: Cause::Fault, count: 1, .. }] = programs.refusals()[..] else { panic!() };
+        assert_eq!(user, (!is_all).then(|| nix::unistd::geteuid().as_raw()));
+        // It ends as any other.
+        programs.stop(sink).unwrap();
+    }
 }

@@ -29,6 +29,8 @@ pub(super) struct User {
     pub(super) other: Option<u32>,
     /// Processes that make rings faster than they are found.
     pub(super) behind: BTreeSet<ProcessId>,
+    /// Nothing more is found in it.
+    pub(super) is_given_up: bool,
     /// Those that the next turn of emptying rings has to visit: with rings, or found or ended since. Anybody can make names of 20 000 processes that have
     /// none, and turns come every few milliseconds.
     to_drain: BTreeSet<ProcessId>,
@@ -51,6 +53,7 @@ impl User {
             past: PastProcesses::default(),
             other,
             behind: BTreeSet::new(),
+            is_given_up: false,
             to_drain: BTreeSet::new(),
             drained: None,
             passed_over: None,
@@ -85,6 +88,21 @@ impl User {
         let process =
             self.processes.entry(name.process).or_insert_with(|| Process::new(is_containers, is_served));
         process.adopt(name, content, is_served.then_some(sink), rings)
+    }
+
+    /// Nothing more is found in it: what is known is still emptied. Who runs is not told any more that somebody takes its records, so it makes few further rings, and
+    /// waits for none of them longer than for a recorder that was killed. Its session is withdrawn; that of all users, where there is one, stays.
+    pub(super) fn give_up(&mut self) {
+        self.is_given_up = true;
+        self.served.iter().for_each(ServedDirectory::withdraw);
+    }
+
+    /// Tells its programs that somebody takes their records (`Process::beat`), and looks what has become of them.
+    pub(super) fn beat(&mut self, is_flight: bool, sink: &mut dyn Sink) -> io::Result<()> {
+        for (id, process) in &mut self.processes {
+            process.beat(is_flight, self.is_given_up || self.behind.contains(id), sink)?;
+        }
+        Ok(())
     }
 
     /// It runs no longer.

@@ -8,7 +8,6 @@ mod tests;
 
 use super::base::Base;
 use super::counter::Counter;
-use super::fault::guarded;
 use super::life::Processes;
 use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::share::Share;
@@ -19,6 +18,7 @@ use crate::Error;
 use crate::budget::{Account, Cause, TURN};
 use crate::containers::Containers;
 use crate::directory::{SHARED_MEMORY, UserDirectory};
+use crate::fault::guarded;
 use crate::hand::Hands;
 use crate::memory::holes;
 use crate::session::ServedDirectory;
@@ -80,6 +80,8 @@ pub(super) struct Looker {
     /// There was no time for all.
     has_requests: bool,
     told: BTreeSet<String>,
+    /// Directories that are given up (`fault`), by container and owner: another one in the place of one of them is not looked at. `None`: it was not open yet.
+    given_up: BTreeMap<(u64, u32), Option<PlaceId>>,
     unusable: Unusable,
     /// Only of a recording.
     watch: Option<DirectoryWatch>,
@@ -151,6 +153,7 @@ impl Looker {
             newest_look: 0,
             has_requests: false,
             told: BTreeSet::new(),
+            given_up: BTreeMap::new(),
             unusable: Unusable::default(),
             watch: None,
             wake,
@@ -315,7 +318,7 @@ impl Looker {
         let count = self.places.len();
         self.first_turn = (self.first_turn + 1) % count.max(1);
         self.rests.retain(|_, until| *until > Instant::now());
-        let mut had_turn = BTreeSet::new();
+        let (mut had_turn, mut failed) = (BTreeSet::new(), Vec::new());
         for number in 0..count {
             let Some(place) = self.places.get_mut((number + self.first_turn) % count) else { continue };
             let is_asked = self.looks.iter().any(|look| !look.seen.contains(&place.id));
@@ -330,8 +333,10 @@ impl Looker {
                 shelf: &mut self.shelf,
                 out: &mut self.out,
             };
-            let turn =
-                guarded(|| place.turn(&mut around)).unwrap_or_else(|why| place.give_up(&why, around.out));
+            let turn = guarded(|| place.turn(&mut around)).unwrap_or_else(|why| {
+                failed.push((place.id, why));
+                Turn::More
+            });
             let until = self.rests.entry(place.whose()).or_insert(place.rests_until);
             *until = place.rests_until.max(*until);
             match turn {
@@ -346,7 +351,20 @@ impl Looker {
                 Turn::Unwanted => return false,
             }
         }
+        failed.into_iter().for_each(|(place, why)| self.give_up(place, &why));
         true
+    }
+
+    /// Looks at a directory no more: for a fault of this program, whose words are `why`.
+    fn give_up(&mut self, id: PlaceId, why: &str) {
+        let Some(at) = self.places.iter().position(|place| place.id == id) else { return };
+        let place = self.places.remove(at);
+        self.given_up.insert((place.container, place.directory.uid), Some(id));
+        if let Some(watch) = &mut self.watch {
+            watch.forget(Watched::Place(id));
+        }
+        let path = place.directory.path.display();
+        self.out.tell(Found::GivenUp(id, format!("{path}: {why}")));
     }
 
     /// Finds out which processes live, and which places are over.
@@ -354,6 +372,7 @@ impl Looker {
         // One user's turn is as long as another's, however many places he has: what is found out of a process can take long (all groups that it is in are
         // written down for its mode of seccomp).
         let mut taken: BTreeMap<Whose, Duration> = BTreeMap::new();
+        let mut failed = Vec::new();
         let count = self.places.len();
         self.first_check = (self.first_check + 1) % count.max(1);
         for number in 0..count {
@@ -372,16 +391,25 @@ impl Looker {
                 out: &mut self.out,
             };
             if let Err(why) = guarded(|| place.check(is_deserted, &mut around)) {
-                place.give_up(&why, around.out);
+                failed.push((place.id, why));
             }
             *taken += begun.elapsed();
         }
+        failed.into_iter().for_each(|(place, why)| self.give_up(place, &why));
         // Of a container that is gone nothing is retained here, once all of its events have been taken.
         for container in self.containers.all.iter().filter(|container| !container.is_inhabited()) {
             let mut places = self.places.iter_mut().filter(|place| place.container == container.number);
             if places.all(|place| place.is_over()) {
                 let places = self.places.iter_mut().filter(|place| place.container == container.number);
                 places.for_each(|place| place.is_current = false);
+                let out = &mut self.out;
+                self.given_up.retain(|(number, _), place| {
+                    let is_of_it = *number == container.number;
+                    if let Some(id) = place.filter(|_| is_of_it) {
+                        out.tell(Found::PlaceGone(id));
+                    }
+                    !is_of_it
+                });
                 self.bases.remove(&container.number);
                 // Its descriptors would keep the container's memory.
                 let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -89,8 +89,6 @@ pub(super) struct Place {
     behind: BTreeSet<ProcessId>,
     /// Whether its path still names it.
     pub(super) is_current: bool,
-    /// Looking at it failed (`fault`): nothing is looked for in it any more.
-    is_given_up: bool,
     /// Looking at it is to fail.
     #[cfg(test)]
     pub(super) is_to_fail: bool,
@@ -142,7 +140,6 @@ impl Place {
             waits_for_check: false,
             behind: BTreeSet::new(),
             is_current: true,
-            is_given_up: false,
             #[cfg(test)]
             is_to_fail: false,
         }
@@ -210,24 +207,9 @@ impl Place {
         self.next = self.next.min(self.rests_until);
     }
 
-    /// It is looked at no more, which is told: for a fault of this program, whose words are `why`.
-    pub(super) fn give_up(&mut self, why: &str, out: &mut Outbox) -> Turn {
-        self.is_given_up = true;
-        let example = format!("{}: {why}", self.directory.path.display());
-        if out.tell(Found::Refusal(self.user, Cause::Fault, example)) {
-            Turn::Complete
-        } else {
-            Turn::Unwanted
-        }
-    }
-
     /// Opens new files, for a while.
     pub(super) fn turn(&mut self, around: &mut Surroundings<'_>) -> Turn {
         let begun = Instant::now();
-        if self.is_given_up {
-            (self.listed, self.next) = (begun, begun + POLL_INTERVAL);
-            return Turn::Complete;
-        }
         if let (Some(session), true) = (around.session, self.is_served) {
             // Before the files are listed: who has none yet sees this, or is seen.
             self.directory.set_look(enabled_word(session.id));
@@ -512,10 +494,6 @@ impl Place {
     pub(super) fn check(&mut self, is_deserted: bool, around: &mut Surroundings<'_>) {
         let Surroundings { census, processes, out, .. } = around;
         let begun = Instant::now();
-        if self.is_given_up {
-            self.waits_for_check = false;
-            return;
-        }
         // In the order of namespace, pid, then birth: the last one of a number is the newest.
         let own = |leader: Option<Leader>| {
             let namespace = leader.map_or(0, |leader| leader.pid_namespace);
@@ -597,6 +575,6 @@ impl Place {
             |process: &&Tracked| process.leader.is_some_and(|leader| !census.is_own(leader.pid_namespace));
         let mut unknown =
             self.processes.values().filter(|process| !process.has_ended && process.known.is_none());
-        !self.is_given_up && unknown.any(|process| is_elsewhere(&process))
+        unknown.any(|process| is_elsewhere(&process))
     }
 }

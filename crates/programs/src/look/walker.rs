@@ -6,6 +6,7 @@
 
 use super::queue::Queue;
 use crate::budget::{HANGING_MAX, HANGING_OF_ROOT, HANGING_OF_USER, WALK};
+use crate::fault::guarded;
 use crate::hand::{At, Hands};
 use crate::mounts::{Shm, enter, open_shm};
 use crate::namespaces::{is_at_home, namespace_of};
@@ -190,7 +191,10 @@ fn work(
         let is_of_home = at_home.peek().is_some() || !walk.do_all_answer;
         let others = if is_of_home { &[] } else { walk.pids.as_slice() };
         // Those that are gone are none of them, or they would stand before others.
-        let ways = at_home.chain(others).filter_map(|pid| way(&walk, (*pid, is_of_home), hands));
+        let way = |pid: &u32| {
+            guarded(|| way(&walk, (*pid, is_of_home), hands)).unwrap_or_else(|why| Some(Err(why)))
+        };
+        let ways = at_home.chain(others).filter_map(way);
         for way in ways.take(TRIED) {
             found = way;
             if !matches!(found, Ok(None)) {

@@ -214,6 +214,18 @@ fn unrecorded(programs: &Programs) -> Vec<String> {
     programs.refused.iter().cloned().chain(busy).take(UNRECORDED_MAX).collect()
 }
 
+/// Lets the recording end when its thread does: it would go on, and record nothing.
+struct ToldOfPanic<'a>(&'a SharedState);
+
+impl Drop for ToldOfPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // ORDER: relaxed; see has_failed().
+            self.0.failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 fn work(
     mut programs: Programs,
     (mut recorder, mut clock): (NotingRecorder, ClockWatch),
@@ -221,6 +233,7 @@ fn work(
     fifo: Option<u8>,
     blocking: bool,
 ) -> RecordingEnd {
+    let _told = ToldOfPanic(shared);
     let told: BTreeSet<String> = unrecorded(&programs).into_iter().collect();
     let result = fifo
         .map_or(Ok(()), crate::realtime::become_fifo)
@@ -311,4 +324,23 @@ fn publish(programs: &Programs, recorder: &UserRecorder, shared: &SharedState) {
     shared.lost.store(programs.lost(), Ordering::Relaxed);
     shared.rings.store(programs.rings(), Ordering::Relaxed);
     shared.programs.store(programs.count(), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_while_rings_are_emptied_ends_the_recording() {
+        for (panics, expected) in [(false, false), (true, true)] {
+            let shared = SharedState::new().unwrap();
+            let work = || {
+                let _told = ToldOfPanic(&shared);
+                assert!(!panics, "as was asked");
+            };
+            let ended = std::thread::scope(|scope| scope.spawn(work).join());
+            // ORDER: relaxed; the thread has been joined.
+            assert_eq!((ended.is_err(), shared.failed.load(Ordering::Relaxed)), (panics, expected));
+        }
+    }
 }

@@ -11,6 +11,7 @@ use crate::budget::{
     TAKERS_MAX, TURN,
 };
 use crate::directory::UserDirectory;
+use crate::fault::guarded;
 use crate::hand::At;
 use crate::look::place::Place;
 use crate::look::share::Share;
@@ -228,8 +229,19 @@ impl Looker {
         }
     }
 
-    /// Opens a user's directory, if it is new, and his.
+    /// Opens a user's directory, if it is new, and his. A fault in that is his, too.
     pub(super) fn find_user(&mut self, base: u64, uid: u32) {
+        if self.given_up.contains_key(&(base, uid)) {
+            return;
+        }
+        if let Err(why) = guarded(|| self.open_users(base, uid)) {
+            self.given_up.insert((base, uid), None);
+            let account = self.user_of_base(base).unwrap_or(uid);
+            self.out.tell(Found::Refusal(account, Cause::Fault, why));
+        }
+    }
+
+    fn open_users(&mut self, base: u64, uid: u32) {
         if base == 0 && self.has_place(0, uid) {
             return;
         }
@@ -253,7 +265,10 @@ impl Looker {
         if !is_private || base == 0 && owner != uid {
             self.refuse(base, uid, account, path);
         // A user of a container could make any number of directories there: one is used for each owner.
-        } else if !self.has_place(base, owner) && !self.has_too_many(account, base, &path) {
+        } else if !self.has_place(base, owner)
+            && !self.given_up.contains_key(&(base, owner))
+            && !self.has_too_many(account, base, &path)
+        {
             let container = self.containers.all.iter().find(|container| container.number == base);
             let directory = match container {
                 None => UserDirectory::open(&self.base, uid),

@@ -3,12 +3,13 @@
 //!
 //! What is in a user's directory can be anything, and each way of reading it wrongly was to be found by a test. For the one that was not, this is the
 //! bulkhead: a panic ends neither the thread, which all users share, nor the recording. What was being looked at is given up, since nobody knows its state.
+//! What empties rings (`collector`) has no such bulkhead, since all users' events go into one trace: a panic there ends the recording.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Does this work; a panic in it, of which the hook for panics has said more, is an error with its words.
-pub(super) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     // What this can leave half-done is given up by whoever calls it, or counts things of one user.
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| words(payload.as_ref()))
 }
