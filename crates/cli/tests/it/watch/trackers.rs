@@ -5,7 +5,10 @@ use super::truth::Truth;
 use crate::command::CProgram;
 use rtscope_event::{End, LateResponse, OriginKind, StepKind, Tracker};
 use rtscope_testkit::machine::Cpus;
+use rtscope_testkit::sched;
+use rtscope_testkit::time::now_ns;
 use rtscope_testkit::watch::Rtscope;
+use std::collections::BTreeMap;
 use std::process::Command;
 
 const WAKEUP_LIMIT_NS: u64 = 1_000_000;
@@ -160,13 +163,16 @@ fn root_each_tracker_has_targets_of_its_own() {
         let mut sleepers = Vec::new();
         for (name, sleep_ms) in names.iter().flat_map(|name| [3, 70, 110].map(|sleep_ms| (*name, sleep_ms))) {
             let sleeps = move || {
+                let mut begun_ns = Vec::new();
                 while !is_set(is_over) {
+                    begun_ns.push(now_ns());
                     // One of each name sleeps from some time in the watch until it is over.
                     match sleep_ms == 3 && is_set(is_watched) {
                         true => std::thread::park(),
                         false => std::thread::sleep(std::time::Duration::from_millis(sleep_ms)),
                     }
                 }
+                (sched::tid(), begun_ns)
             };
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, sleeps);
             sleepers.push(thread.expect("a thread"));
@@ -180,6 +186,8 @@ fn root_each_tracker_has_targets_of_its_own() {
         let said = begun.and_then(|_| watch.finish());
         is_over.store(true, Ordering::Relaxed);
         sleepers.iter().for_each(|sleeper| sleeper.thread().unpark());
+        let sleeps = sleepers.into_iter().map(|sleeper| sleeper.join().expect("no panic"));
+        let begun_ns: BTreeMap<i32, Vec<u64>> = sleeps.collect();
         let said = said.expect("it ends");
         let late = said.late().expect("of its own types");
         for (instance, name) in [(0, "e2e-mine"), (1, "e2e-theirs")] {
@@ -190,8 +198,12 @@ fn root_each_tracker_has_targets_of_its_own() {
         let looked_ns = late.iter().filter(|late| late.end == End::Pending).map(|late| late.end_ns).max();
         let looked_ns = looked_ns.expect("who sleeps to the end is pending");
         for tid in late.iter().filter(|late| late.response_ns() > SLEEP_NS).map(|late| late.tid) {
+            // Whoever has slept for less than the limit is not late yet.
+            let own = &begun_ns[&i32::try_from(tid.0).expect("a thread's number")];
+            let asleep_ns = own.iter().filter_map(|begun| looked_ns.0.checked_sub(*begun)).min();
             let is_told = |late: &LateResponse| late.tid == tid && late.end_ns >= looked_ns;
-            assert!(late.iter().any(is_told), "{tid:?}: {late:?}");
+            let is_late = asleep_ns.is_some_and(|ns| ns > WAKEUP_LIMIT_NS);
+            assert!(!is_late || late.iter().any(is_told), "{tid:?}, asleep for {asleep_ns:?} ns: {late:?}");
         }
         let start = &said.of_type("start")[0]["trackers"];
         let summaries = said.of_type("summary");
