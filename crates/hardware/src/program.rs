@@ -6,7 +6,7 @@
 //! where it was.
 
 use object::elf::PF_X;
-use object::{Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
+use object::{Architecture, Object, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -93,6 +93,8 @@ impl Program {
             let is_code = matches!(segment.flags(), SegmentFlags::Elf { p_flags } if p_flags & PF_X != 0);
             segments.push(Segment { address: segment.address(), offset, bytes: data.into(), is_code });
         }
+        // Bit 0 of the address of a function says that its instructions are T32 (ELF for the Arm Architecture, 5.5.3).
+        let mask = if file.architecture() == Architecture::Arm { !1 } else { !0 };
         let named = file
             .symbols()
             .chain(file.dynamic_symbols())
@@ -100,7 +102,7 @@ impl Program {
         let mut functions: Vec<Function> = named
             .filter_map(|symbol| {
                 let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-                Some(Function { address: symbol.address(), size: symbol.size(), name: name.into() })
+                Some(Function { address: symbol.address() & mask, size: symbol.size(), name: name.into() })
             })
             .collect();
         // Of several names of one address the longest-known one stays: that of the full table, which comes first.

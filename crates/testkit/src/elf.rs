@@ -3,6 +3,8 @@
 
 /// `e_machine` of x86-64.
 pub const X86_64: u16 = 62;
+/// `e_machine` of Arm with 32 bits.
+pub const ARM: u16 = 40;
 /// `e_machine` of AArch64.
 pub const AARCH64: u16 = 183;
 

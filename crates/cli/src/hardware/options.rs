@@ -130,7 +130,7 @@ pub struct DecodeOptions {
     /// The file or directory; - is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::AnyPath)]
     pub capture: PathBuf,
-    /// The unit that wrote a raw file: pt, bts, etm4, ete, stp, itm, spe, or frames, frames-fsync (TPIU), frames-dstream
+    /// The unit that wrote a raw file: pt, bts, etm4, ete, etm3, ptm, stp, itm, spe, or frames, frames-fsync (TPIU), frames-dstream
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<Unit>,
     /// With --unit frames: the unit of a source, by its number; may be repeated

@@ -311,7 +311,7 @@ impl Snapshot {
         let ini = Ini::read(&path)?;
         let list = ini.section("trace_buffers").and_then(|section| section.get("buffers"));
         let list = list.ok_or(SnapshotError::Missing(path.clone(), "list of buffers"))?;
-        for name in list.split(',').map(str::trim) {
+        for name in names(list) {
             let buffer =
                 ini.section(name).ok_or(SnapshotError::Missing(path.clone(), "section of a buffer"))?;
             let files = buffer.get("file").ok_or(SnapshotError::Missing(path.clone(), "file of a buffer"))?;
@@ -322,10 +322,9 @@ impl Snapshot {
             };
             let name = buffer.get("name").unwrap_or(name).to_string();
             let in_it = ini.section("source_buffers").map_or(&[][..], |section| &section.keys);
-            let sources =
-                in_it.iter().filter(|(_, buffers)| buffers.split(',').any(|one| one.trim() == name));
+            let sources = in_it.iter().filter(|(_, buffers)| names(buffers).any(|one| one == name));
             let sources: Vec<_> = sources.map(|(source, _)| source.clone()).collect();
-            for file in files.split(',').map(str::trim) {
+            for file in names(files) {
                 let path = inside(directory, file)?;
                 self.buffers.push(Buffer { name: name.clone(), path, format, sources: sources.clone() });
             }
@@ -337,6 +336,11 @@ impl Snapshot {
         }
         Ok(())
     }
+}
+
+/// What a list names. There are captures with a comma behind the last name.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 /// The path of a description or a buffer. A snapshot may come from anybody, and what it names may be printed: they are below its directory.

@@ -9,7 +9,7 @@
 
 mod bts;
 mod captured;
-mod etm4;
+mod etm;
 mod follow;
 mod itm;
 mod lane;

@@ -3,7 +3,7 @@
 
 use super::UnitDecoder;
 use super::bts::Bts;
-use super::etm4::Etm4;
+use super::etm::{Etm, Etm3, Etm4, Ptm};
 use super::follow::Follower;
 use super::itm::Itm;
 use super::pt::{Pt, PtSettings};
@@ -12,7 +12,7 @@ use super::stp::Stp;
 use super::{captured, perf, snapshot};
 use crate::capture::CaptureInfo;
 use crate::coresight::{Deformatter, FrameSink, Framing};
-use crate::etm::{Image, v4};
+use crate::etm::{Image, ptm, v3, v4};
 use crate::perfdata::{PerfError, PerfFile, ReadAt};
 use crate::program::{Memory, NamedProgram, Program, ProgramError};
 use crate::pt::ClockConfig;
@@ -75,6 +75,10 @@ pub enum Unit {
     Etm4,
     /// ETE.
     Ete,
+    /// ETMv3.
+    Etm3,
+    /// PTM.
+    Ptm,
     /// STPv2.
     Stp,
     /// ITM and DWT.
@@ -91,11 +95,13 @@ pub enum Unit {
 
 impl Unit {
     /// All of them.
-    pub const ALL: [Unit; 10] = [
+    pub const ALL: [Unit; 12] = [
         Unit::Pt,
         Unit::Bts,
         Unit::Etm4,
         Unit::Ete,
+        Unit::Etm3,
+        Unit::Ptm,
         Unit::Stp,
         Unit::Itm,
         Unit::Spe,
@@ -112,6 +118,8 @@ impl Unit {
             Unit::Bts => "bts",
             Unit::Etm4 => "etm4",
             Unit::Ete => "ete",
+            Unit::Etm3 => "etm3",
+            Unit::Ptm => "ptm",
             Unit::Stp => "stp",
             Unit::Itm => "itm",
             Unit::Spe => "spe",
@@ -196,6 +204,10 @@ pub enum StreamKind {
     Bts,
     /// ETMv4 or ETE.
     Etm4(v4::Config),
+    /// ETMv3.
+    Etm3(v3::Config),
+    /// PTM.
+    Ptm(ptm::Config),
     /// STPv2.
     Stp,
     /// ITM and DWT.
@@ -214,6 +226,8 @@ impl StreamKind {
             Unit::Bts => StreamKind::Bts,
             Unit::Etm4 => StreamKind::Etm4(v4::Config::default()),
             Unit::Ete => StreamKind::Etm4(v4::Config { devarch: Some(ETE), ..v4::Config::default() }),
+            Unit::Etm3 => StreamKind::Etm3(v3::Config::default()),
+            Unit::Ptm => StreamKind::Ptm(ptm::Config::default()),
             Unit::Stp => StreamKind::Stp,
             Unit::Itm => StreamKind::Itm,
             Unit::Spe => StreamKind::Spe,
@@ -229,6 +243,8 @@ impl StreamKind {
             StreamKind::Bts => "bts",
             StreamKind::Etm4(config) if config.is_ete() => "ete",
             StreamKind::Etm4(_) => "etm4",
+            StreamKind::Etm3(_) => "etm3",
+            StreamKind::Ptm(_) => "ptm",
             StreamKind::Stp => "stp",
             StreamKind::Itm => "itm",
             StreamKind::Spe => "spe",
@@ -274,20 +290,18 @@ pub struct Stream {
 
 impl Stream {
     pub(super) fn decoder(&self) -> Box<dyn UnitDecoder> {
+        let follower = || Follower::new(&self.memory, &self.threads);
+        let image = || self.image.clone().unwrap_or_default();
+        let hz = self.clock_hz;
         match &self.kind {
-            StreamKind::Pt(settings) => {
-                let follower = Follower::new(&self.memory, &self.threads);
-                Box::new(Pt::new(settings, follower, self.clock_hz))
-            }
+            StreamKind::Pt(settings) => Box::new(Pt::new(settings, follower(), hz)),
             StreamKind::Bts => Box::new(Bts::default()),
-            StreamKind::Etm4(config) => {
-                let image = self.image.clone().unwrap_or_default();
-                let follower = Follower::new(&self.memory, &self.threads);
-                Box::new(Etm4::new(config, image, follower, self.clock_hz))
-            }
-            StreamKind::Stp => Box::new(Stp::new(stp::Framing::FlagEnds, self.clock_hz)),
-            StreamKind::Itm => Box::new(Itm::new(self.clock_hz)),
-            StreamKind::Spe => Box::new(Spe::new(self.clock_hz)),
+            StreamKind::Etm4(config) => Box::new(Etm::<Etm4>::new(config, image(), follower(), hz)),
+            StreamKind::Etm3(config) => Box::new(Etm::<Etm3>::new(config, image(), follower(), hz)),
+            StreamKind::Ptm(config) => Box::new(Etm::<Ptm>::new(config, image(), follower(), hz)),
+            StreamKind::Stp => Box::new(Stp::new(stp::Framing::FlagEnds, hz)),
+            StreamKind::Itm => Box::new(Itm::new(hz)),
+            StreamKind::Spe => Box::new(Spe::new(hz)),
         }
     }
 

@@ -4,7 +4,7 @@
 use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
 use super::pt::PtSettings;
 use crate::coresight::Framing;
-use crate::etm::v4;
+use crate::etm::{ptm, v3, v4};
 use crate::perfdata::{
     AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, Feature, PerfError, PerfFile, Record, RecordBody,
 };
@@ -310,20 +310,20 @@ fn streams(
             (AuxKind::IntelBts, _) => capture.streams.push(stream(name, StreamKind::Bts, None)),
             (AuxKind::CsEtm, Some(etm)) if found.is_raw => {
                 let cpu = etm.cpus.iter().find(|cpu| Some(cpu.cpu()) == segment.cpu.map(u64::from));
-                match cpu.and_then(etm4) {
-                    Some(config) => capture.streams.push(stream(name, StreamKind::Etm4(config), None)),
+                match cpu.map(stream_kind) {
+                    Some(kind) => capture.streams.push(stream(name, kind, None)),
                     None => capture.notes.push(format!("{name}: nothing says how its unit was set")),
                 }
             }
             (AuxKind::CsEtm, Some(etm)) => {
                 for (id, bytes) in sources(file, &pieces, Framing::Memory)? {
                     match of_id(etm, found, id) {
-                        Some(config) => {
+                        Some(kind) => {
                             let name = format!("{name}, source {id:#x}");
-                            capture.streams.push(stream(name, StreamKind::Etm4(config), Some((Framing::Memory, id))));
+                            capture.streams.push(stream(name, kind, Some((Framing::Memory, id))));
                         }
                         None => capture.notes.push(format!(
-                            "{name}: source {id:#x} with {bytes} bytes is of no unit that the file describes as ETMv4 or ETE"
+                            "{name}: source {id:#x} with {bytes} bytes is of no unit that the file describes"
                         )),
                     }
                 }
@@ -350,29 +350,41 @@ fn pt_settings(info: &AuxtraceInfo, configs: &BTreeMap<u32, u64>) -> PtSettings 
 }
 
 /// The settings of the unit with this number in frames.
-fn of_id(etm: &EtmInfo, found: &Found, id: u8) -> Option<v4::Config> {
+fn of_id(etm: &EtmInfo, found: &Found, id: u8) -> Option<StreamKind> {
     let by_record =
         found.hardware_ids.iter().find(|(_, of_cpu)| **of_cpu == id).map(|(cpu, _)| u64::from(*cpu));
     let is_it = |cpu: &&EtmCpu| match by_record {
         Some(number) => cpu.cpu() == number,
         None => cpu.trace_id() == Some(id),
     };
-    etm.cpus.iter().find(is_it).and_then(etm4)
+    etm.cpus.iter().find(is_it).map(stream_kind)
 }
 
-fn etm4(cpu: &EtmCpu) -> Option<v4::Config> {
+/// The unit of a CPU with its settings.
+fn stream_kind(cpu: &EtmCpu) -> StreamKind {
     let half = |word: u64| u32::try_from(word & 0xffff_ffff).unwrap_or(0);
+    let trace_id = cpu.trace_id().unwrap_or(0);
     match cpu {
-        EtmCpu::Etm4 { is_ete, config, ids: [id0, id1, id2, id8], device, .. } => Some(v4::Config {
-            configr: half(*config),
-            trace_id: cpu.trace_id().unwrap_or(0),
-            idr0: half(*id0),
-            idr1: half(*id1),
-            idr2: half(*id2),
-            idr8: half(*id8),
-            devarch: is_ete.then(|| half(*device)),
-            ..v4::Config::default()
-        }),
-        EtmCpu::Etm3 { .. } => None,
+        EtmCpu::Etm4 { is_ete, config, ids: [id0, id1, id2, id8], device, .. } => {
+            StreamKind::Etm4(v4::Config {
+                configr: half(*config),
+                trace_id,
+                idr0: half(*id0),
+                idr1: half(*id1),
+                idr2: half(*id2),
+                idr8: half(*id8),
+                devarch: is_ete.then(|| half(*device)),
+                ..v4::Config::default()
+            })
+        }
+        EtmCpu::Etm3 { control, code_extension, id, .. } => {
+            let (control, id, capabilities) = (half(*control), half(*id), half(*code_extension));
+            // The major architecture version in bits 11:8 of ETMIDR: 2 is ETMv3, 3 is PTM 1 (IHI 0035, 3.15.16).
+            if id >> 8 & 0xF == 3 {
+                StreamKind::Ptm(ptm::Config { control, id, capabilities, trace_id })
+            } else {
+                StreamKind::Etm3(v3::Config { control, id, capabilities, trace_id, is_m_profile: false })
+            }
+        }
     }
 }

@@ -88,8 +88,15 @@ fn passed_over(source: &Source) -> String {
 }
 
 fn kind(snapshot: &Snapshot, source: &Source) -> Option<StreamKind> {
+    let core = snapshot.core_of(source);
     if source.is_etm4() {
-        return Some(StreamKind::Etm4(source.etm4_config(snapshot.core_of(source))));
+        return Some(StreamKind::Etm4(source.etm4_config(core)));
+    }
+    if source.is_ptm() {
+        return Some(StreamKind::Ptm(source.ptm_config()));
+    }
+    if source.is_etm3() {
+        return Some(StreamKind::Etm3(source.etm3_config(core)));
     }
     let kind = source.kind.to_ascii_uppercase();
     match kind {

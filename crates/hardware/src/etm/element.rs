@@ -81,8 +81,8 @@ pub enum Element {
     Range(Range),
     /// Instructions ran, of which only this is known: where they began, where it goes on, and how many.
     UnknownPath {
-        /// Address of the first one.
-        start: u64,
+        /// Address of the first one; `None`: a branch went where nobody says.
+        start: Option<u64>,
         /// Where execution goes on.
         end: u64,
         /// How many, if the unit said so.

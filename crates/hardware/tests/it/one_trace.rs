@@ -3,6 +3,7 @@
 
 use rtscope_event::{Item, LossCause, TraceSource, Value};
 use rtscope_hardware::decode::{Settings, StreamLane, Unit, open};
+use rtscope_hardware::etm::{Isa32, ptm, v3};
 use rtscope_hardware::program::{Functions, NamedProgram, Program};
 use rtscope_hardware::pt::Packet;
 use rtscope_hardware::stp;
@@ -153,6 +154,68 @@ fn without_an_image_what_packets_say_remains() {
     assert_eq!(lines, [(1300, format!("write{write}"))]);
     let notes = open(&file, &Settings::default()).unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("--image") && note.contains("/opt/program")), "{notes:?}");
+}
+
+/// The same run as PTM and ETMv3 write it: main calls work, which returns.
+fn run_of(unit: Unit, main: u32, work: u32) -> Vec<u8> {
+    let (isa, before, after) = (Isa32::A32, 1_000_000_000, 1_000_000_500);
+    let begin = |address| (address, isa, ptm::Reason::Periodic, 0);
+    let (address, isa, reason, context) = begin(main);
+    if unit == Unit::Ptm {
+        let mut encoder = ptm::Encoder::new(&ptm::Config::default());
+        encoder.synchronise(address, isa, reason, context);
+        encoder.timestamp(before, 0);
+        encoder.atom(true, 0);
+        encoder.branch(main + 4, isa, None, 0);
+        encoder.atom(true, 0);
+        encoder.timestamp(after, 0);
+        return encoder.finish();
+    }
+    assert_eq!(work, main + 0x20);
+    let mut encoder = v3::Encoder::new(&v3::Config::default());
+    encoder.synchronise(address, isa, reason, context);
+    encoder.timestamp(before);
+    encoder.instruction(true);
+    encoder.instruction(true);
+    encoder.branch(main + 4, isa, None);
+    encoder.instruction(true);
+    encoder.timestamp(after);
+    encoder.finish()
+}
+
+#[test]
+fn functions_of_a_32_bit_arm_are_entered_and_left_as_it_ran() {
+    /// BL to 0x20, B to itself; and there BX LR.
+    const CODE: [u32; 9] = [0xeb00_0006, 0xeaff_fffe, 0, 0, 0, 0, 0, 0, 0xe12f_ff1e];
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let code: Vec<u8> = CODE.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let functions = [("main", 0, 0x20), ("work", 0x20, 4)];
+    fs::write(&program, elf::program(elf::ARM, 0x8000, &code, &functions)).unwrap();
+    for unit in [Unit::Etm3, Unit::Ptm] {
+        let file = folder.path().join(unit.name());
+        fs::write(&file, run_of(unit, 0x8000, 0x8020)).unwrap();
+        let settings = Settings {
+            unit: Some(unit),
+            clock_hz: Some(1_000_000_000),
+            programs: vec![NamedProgram { path: program.clone(), address: None }],
+            ..Settings::default()
+        };
+        let (lines, losses) = lines(&file, &settings);
+        let expected = ["1000000500 +main?", "1000000500 +work", "1000000500 -work", "1000000500 -main?"];
+        assert_eq!(calls(&lines), expected, "{}: {lines:#?}", unit.name());
+        assert!(losses.is_empty());
+        let stream = open(&file, &settings).unwrap().streams.remove(0);
+        assert_eq!(stream.kind.name(), unit.name());
+    }
+}
+
+#[test]
+fn functions_in_t32_begin_at_their_first_instruction() {
+    let bytes = elf::program(elf::ARM, 0x8000, &[0; 16], &[("a32", 0, 8), ("t32", 9, 8)]);
+    let program = Program::parse(Path::new("p"), &bytes).unwrap();
+    let addresses: Vec<_> = program.functions.iter().map(|function| function.address).collect();
+    assert_eq!(addresses, [0x8000, 0x8008]);
 }
 
 #[test]

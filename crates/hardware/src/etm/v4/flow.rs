@@ -567,9 +567,14 @@ impl<S: ElementSink> Flow<S> {
             if count == Some(walked) && walked > 0 && (is_branch || block.end == address.value) {
                 self.range(offset, start, self.isa, true, &block);
             } else {
+                let start = Some(start);
                 let unknown = Element::UnknownPath { start, end: address.value, instructions: count };
                 self.sink.element(offset, &unknown);
             }
+        } else {
+            let start = (!self.needs_address).then_some(start);
+            let unknown = Element::UnknownPath { start, end: address.value, instructions: count };
+            self.sink.element(offset, &unknown);
         }
         self.go(address.value, self.isa_of(address.is1));
         self.returns.address();

@@ -180,7 +180,10 @@ fn one_element(text: &str) -> Option<String> {
 
 fn words(text: &str) -> String {
     let text = text.replace([';', ':', '[', ']', ')', '('], " ");
-    text.split_whitespace().filter(|word| !["num_i", "last_sz"].contains(word)).collect::<Vec<_>>().join(" ")
+    text.split_whitespace()
+        .filter(|word| !["num_i", "last_sz", "first", "next"].contains(word))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn cycles(text: &str) -> String {
@@ -214,7 +217,8 @@ pub fn element(element: &Element) -> Option<String> {
             )
         }
         Element::UnknownPath { start, end, instructions } => {
-            format!("UNKNOWN_PATH {start:#x} {end:#x} {}", instructions.unwrap_or(0))
+            let start = start.map_or_else(|| "?".to_owned(), |start| format!("{start:#x}"));
+            format!("UNKNOWN_PATH {start} {end:#x} {}", instructions.unwrap_or(0))
         }
         Element::NoMemory { address } => format!("NO_MEMORY {address:#x}"),
         Element::Context(context) => context_text(&context),
@@ -253,7 +257,12 @@ fn kind(last: &Instruction) -> String {
 
 fn context_text(context: &Context) -> String {
     let mut text = format!("CONTEXT ISA={:?} ", context.isa);
-    let world = if context.non_secure { "N" } else { "S" };
+    let world = match (context.nse, context.non_secure) {
+        (false, false) => "S",
+        (false, true) => "N",
+        (true, true) => "Realm",
+        (true, false) => "Root",
+    };
     match context.level {
         Some(level) => text += &format!("EL{level}{world}"),
         None => text += world,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! ETMv4 and ETE: packets; with the program's image also what was executed, and its functions.
+//! ETMv4 and ETE, PTM, ETMv3: packets; with the program's image also what was executed, and its functions.
 //!
 //! A timestamp is that of what came before it. So events wait for the next one; how exact their times are depends on how
 //! often the unit was told to write them.
@@ -8,8 +8,7 @@ use super::follow::Follower;
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
 use crate::etm::isa::Kind;
-use crate::etm::v4::{Config, Flow, Packet, Packets};
-use crate::etm::{At, Element, ElementSink, Fault, Gap, Image, Range, Sink, Spaces};
+use crate::etm::{At, Element, ElementSink, Fault, Gap, Image, Range, Sink, Spaces, ptm, v3, v4};
 use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason};
 use std::fmt;
 
@@ -18,7 +17,7 @@ const WAITING_MAX: usize = 1 << 16;
 
 /// Elements of one packet.
 #[derive(Default)]
-struct Elements(Vec<Element>);
+pub(super) struct Elements(Vec<Element>);
 
 impl ElementSink for Elements {
     fn element(&mut self, _: u64, element: &Element) {
@@ -26,14 +25,86 @@ impl ElementSink for Elements {
     }
 }
 
-pub(super) struct Etm4 {
-    packets: Packets,
-    offset: u64,
-    state: State,
+/// Packets and flow of a unit: the three have the same form.
+pub(super) trait Protocol {
+    type Packet: fmt::Display;
+    type Config;
+    type Packets;
+    type Flow: Sink<Self::Packet>;
+
+    fn packets(config: &Self::Config) -> Self::Packets;
+    fn flow(config: &Self::Config, image: Image) -> Self::Flow;
+    /// The time that a packet says.
+    fn time(packet: &Self::Packet) -> Option<u64>;
+    fn push(packets: &mut Self::Packets, offset: u64, bytes: &[u8], sink: &mut impl Sink<Self::Packet>);
+    fn reset(packets: &mut Self::Packets, sink: &mut impl Sink<Self::Packet>);
+    fn finish(packets: &mut Self::Packets, sink: &mut impl Sink<Self::Packet>);
+    fn elements(flow: &mut Self::Flow) -> &mut Vec<Element>;
+    fn reset_flow(flow: &mut Self::Flow, offset: u64);
+    fn finish_flow(flow: &mut Self::Flow);
 }
 
-struct State {
-    flow: Flow<Elements>,
+macro_rules! protocol {
+    ($name:ident, $unit:ident, $time:pat => $value:expr, $finish:expr) => {
+        pub(super) struct $name;
+
+        impl Protocol for $name {
+            type Packet = $unit::Packet;
+            type Config = $unit::Config;
+            type Packets = $unit::Packets;
+            type Flow = $unit::Flow<Elements>;
+
+            fn packets(config: &$unit::Config) -> $unit::Packets {
+                $unit::Packets::new(config)
+            }
+            fn flow(config: &$unit::Config, image: Image) -> Self::Flow {
+                $unit::Flow::new(config, image, Elements::default())
+            }
+            fn time(packet: &$unit::Packet) -> Option<u64> {
+                if let $time = packet { Some(*$value) } else { None }
+            }
+            fn push(
+                packets: &mut Self::Packets,
+                offset: u64,
+                bytes: &[u8],
+                sink: &mut impl Sink<Self::Packet>,
+            ) {
+                packets.push(offset, bytes, sink);
+            }
+            fn reset(packets: &mut Self::Packets, sink: &mut impl Sink<Self::Packet>) {
+                packets.reset(sink);
+            }
+            fn finish(packets: &mut Self::Packets, sink: &mut impl Sink<Self::Packet>) {
+                packets.finish(sink);
+            }
+            fn elements(flow: &mut Self::Flow) -> &mut Vec<Element> {
+                &mut flow.sink().0
+            }
+            fn reset_flow(flow: &mut Self::Flow, offset: u64) {
+                flow.reset(offset);
+            }
+            fn finish_flow(flow: &mut Self::Flow) {
+                let finish: fn(&mut Self::Flow) = $finish;
+                finish(flow);
+            }
+        }
+    };
+}
+
+protocol!(Etm4, v4, v4::Packet::Timestamp { value, .. } => value, v4::Flow::finish);
+protocol!(Etm3, v3, v3::Packet::Timestamp(value) => value, v3::Flow::finish);
+// It keeps nothing back.
+protocol!(Ptm, ptm, ptm::Packet::Timestamp { value, .. } => value, |_| ());
+
+/// One unit's stream.
+pub(super) struct Etm<P: Protocol> {
+    packets: P::Packets,
+    offset: u64,
+    state: State<P>,
+}
+
+struct State<P: Protocol> {
+    flow: P::Flow,
     follower: Follower,
     last: Option<Range>,
     /// An exception was taken, from here; its handler comes next.
@@ -46,22 +117,22 @@ struct State {
     waiting: Vec<HardwareEvent>,
 }
 
-impl Etm4 {
+impl<P: Protocol> Etm<P> {
     pub(super) fn new(
-        config: &Config,
+        config: &P::Config,
         mut image: Image,
         mut follower: Follower,
         clock_hz: Option<u64>,
-    ) -> Etm4 {
+    ) -> Self {
         for (address, bytes) in &follower.memory.pieces {
             image.add(Spaces::ANY, *address, bytes.clone());
         }
         follower.is_useful = !image.is_empty();
-        Etm4 {
-            packets: Packets::new(config),
+        Etm {
+            packets: P::packets(config),
             offset: 0,
             state: State {
-                flow: Flow::new(config, image, Elements::default()),
+                flow: P::flow(config, image),
                 follower,
                 last: None,
                 exception: None,
@@ -75,21 +146,21 @@ impl Etm4 {
     }
 }
 
-impl UnitDecoder for Etm4 {
+impl<P: Protocol> UnitDecoder for Etm<P> {
     fn push(&mut self, bytes: &[u8], found: &mut dyn Findings) {
-        self.packets.push(self.offset, bytes, &mut Taker { state: &mut self.state, found });
+        P::push(&mut self.packets, self.offset, bytes, &mut Taker { state: &mut self.state, found });
         self.offset += bytes.len() as u64;
     }
 
     fn interrupt(&mut self, found: &mut dyn Findings) {
-        self.packets.reset(&mut Taker { state: &mut self.state, found });
-        self.state.flow.reset(self.offset);
+        P::reset(&mut self.packets, &mut Taker { state: &mut self.state, found });
+        P::reset_flow(&mut self.state.flow, self.offset);
         Taker { state: &mut self.state, found }.elements();
     }
 
     fn finish(&mut self, found: &mut dyn Findings) {
-        self.packets.finish(&mut Taker { state: &mut self.state, found });
-        self.state.flow.finish();
+        P::finish(&mut self.packets, &mut Taker { state: &mut self.state, found });
+        P::finish_flow(&mut self.state.flow);
         let mut taker = Taker { state: &mut self.state, found };
         taker.elements();
         taker.state.follower.finish();
@@ -99,22 +170,20 @@ impl UnitDecoder for Etm4 {
     }
 }
 
-impl State {
+impl<P: Protocol> State<P> {
     fn ns(&self) -> Option<u64> {
         self.ticks.zip(self.clock_hz).and_then(|(ticks, hz)| super::ns_of(ticks, hz))
     }
 }
 
-struct Taker<'t, 'f> {
-    state: &'t mut State,
+struct Taker<'t, 'f, P: Protocol> {
+    state: &'t mut State<P>,
     found: &'t mut (dyn Findings + 'f),
 }
 
-impl Sink<Packet> for Taker<'_, '_> {
-    fn packet(&mut self, at: At, packet: &Packet) {
-        if let Packet::Timestamp { value, .. } = packet {
-            self.state.ticks = Some(*value);
-        }
+impl<P: Protocol> Sink<P::Packet> for Taker<'_, '_, P> {
+    fn packet(&mut self, at: At, packet: &P::Packet) {
+        self.state.ticks = P::time(packet).or(self.state.ticks);
         let time = self.state.ns().or(self.state.ticks);
         self.found.packet(&SeenPacket { offset: at.offset, time, text: packet });
         self.state.flow.packet(at, packet);
@@ -128,11 +197,11 @@ impl Sink<Packet> for Taker<'_, '_> {
     }
 }
 
-impl Taker<'_, '_> {
+impl<P: Protocol> Taker<'_, '_, P> {
     fn elements(&mut self) {
-        let mut elements = std::mem::take(&mut self.state.flow.sink().0);
+        let mut elements = std::mem::take(P::elements(&mut self.state.flow));
         elements.drain(..).for_each(|element| self.element(&element));
-        self.state.flow.sink().0 = elements;
+        *P::elements(&mut self.state.flow) = elements;
     }
 
     fn element(&mut self, element: &Element) {
@@ -242,7 +311,8 @@ impl fmt::Display for Shown<'_> {
             }
             Element::NoMemory { address } => write!(f, "no image at {address:#x}"),
             Element::UnknownPath { start, end, .. } => {
-                write!(f, "unknown path from {} to {}", place(*start), place(*end))
+                let from = start.map_or_else(|| "somewhere".to_owned(), &place);
+                write!(f, "unknown path from {from} to {}", place(*end))
             }
             Element::Exception { number, return_address: Some(address) } => {
                 write!(f, "exception {number} at {}", place(*address))
