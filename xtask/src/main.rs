@@ -5,8 +5,8 @@
 
 mod bench;
 mod build;
+mod captures;
 mod check;
-
 mod fuzz;
 mod kernel_log;
 mod libtest;
@@ -29,7 +29,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Result, bail};
 
-const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | truth | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | fuzz NAME | miri | vm [KERNEL…]";
+const HELP: &str = "cargo xtask check | test [--all] [--timings FILE] [CRATE|NAME…] | truth | lint | tidy | fmt | docs | bench NAME [--json] | mutants CRATE | fuzz NAME | miri | captures DIRECTORY | vm [KERNEL…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ["mutants", rest @ ..] => mutants::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["miri"] => fuzz::miri(),
+        ["captures", rest @ ..] => captures::run(rest),
         ["vm", rest @ ..] => vm::run(rest),
         _ => {
             eprintln!("{HELP}");

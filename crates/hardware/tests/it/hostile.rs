@@ -130,7 +130,7 @@ fn decoder_of(name: &str) -> Decode {
 /// Streams of ours, and captures if there are some: those that are bytes of one of these units.
 fn all_streams() -> Vec<(&'static str, Vec<u8>)> {
     let mut all = streams(1);
-    if std::env::var_os("RTSCOPE_CAPTURES").is_some() {
+    if crate::captures::folder().is_some() {
         let frames = ["opencsd/stm_only/cstraceitm.bin", "opencsd/stm_only-juno/cstraceitm.bin"];
         let read = frames.into_iter().filter_map(stm_captures::read);
         all.extend(read.map(|frames| ("stp", stm_captures::source_of(&frames, 0x20))));

@@ -107,7 +107,7 @@ fn agrees(name: &str, stream: &[u8], listing: &str) {
     }
     assert_eq!(lines.len(), said.len(), "{name}");
     assert_eq!(in_packets + lost, stream.len() as u64, "{name}: every byte is in a packet or lost");
-    stm_captures::row(name, "itm 0.9.0-rc.1", same, said.len(), stream.len() as u64, lost);
+    stm_captures::row(name, "ITM, DWT", "itm 0.9.0-rc.1", same, said.len(), stream.len() as u64, lost);
 }
 
 #[test]

@@ -206,6 +206,12 @@ fn the_bts_capture_is_decoded_as_perf_decodes_it() {
         .collect();
     let perf = perf_bts_lines(&captures::expected("perf-6.1/bts-200.perf.data.D.txt.xz"));
     assert_eq!((ours.len(), &ours), (200, &perf));
+    row("bts-200.perf.data", "BTS", &[("branches", 200, 200)]);
+}
+
+/// A row of the table of captures, of what was asserted.
+fn row(capture: &str, unit: &str, compared: &[(&str, usize, usize)]) {
+    captures::Row { capture, unit, oracle: "perf 6.1", compared, bytes: None, notes: "" }.print();
 }
 
 /// A sample: process, thread, time, and entries as perf prints them.
@@ -262,6 +268,7 @@ fn branch_stacks_are_those_of_perf(name: &str, samples: usize, entries: usize) {
     assert_eq!(ours.len(), samples);
     assert_eq!(ours.iter().map(|(.., entries)| entries.len()).sum::<usize>(), entries);
     assert!(ours == perf, "{:?}", ours.iter().zip(&perf).find(|(ours, perf)| ours != perf));
+    row(name, "LBR", &[("samples", samples, samples), ("entries", entries, entries)]);
 }
 
 #[test]
@@ -312,6 +319,7 @@ fn the_pt_capture_has_its_clock_its_settings_and_its_data() {
     ours.sort_by_key(Vec::len);
     assert_eq!(ours.iter().map(Vec::len).collect::<Vec<_>>(), [12_240, 137_728]);
     assert!(ours == chunks);
+    row("perf.data.intel_pt-4.14", "Intel PT, AUX data", &[("bytes", 149_968, 149_968)]);
 }
 
 #[test]
@@ -336,7 +344,10 @@ fn the_etm_captures_tell_their_units_and_that_data_is_missing() {
         }
     })
     .unwrap();
-    assert_eq!(written, 0xa6fc0 + 0x57870 + 0x74e30 + 0x30 + 0x30 + 0x36b0);
+    let missing = 0xa6fc0 + 0x57870 + 0x74e30 + 0x30 + 0x30 + 0x36b0;
+    assert_eq!(written, missing);
+    let missing = missing as usize;
+    row("perf_with_missing_aux_data.data", "ETMv4, AUX data", &[("bytes missing", missing, missing)]);
 }
 
 #[test]

@@ -193,7 +193,16 @@ fn perf_reads_our_packets_as_we_do() {
         assert!(ours.1 == perfs.1 || known == perfs.1 || is_nameless, "{ours:?} {perfs:?}");
     }
     assert_eq!(ours.len(), perfs.len());
-    println!("CAPTURE: {} packets of our encoder are the same in perf", ours.len());
+    let count = ours.len();
+    crate::captures::Row {
+        capture: "(our encoder)",
+        unit: "SPE",
+        oracle: "perf",
+        compared: &[("packets", count, count)],
+        bytes: None,
+        notes: "",
+    }
+    .print();
 }
 
 #[test]

@@ -1,48 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Captures of others, which are not in the tree: a directory that the environment variable RTSCOPE_CAPTURES names.
+//! Captures of STP, ITM and SyS-T.
 
-use std::path::PathBuf;
-use std::process::Command;
-
-/// The directory; None: the test is skipped.
-pub fn directory() -> Option<PathBuf> {
-    let Some(directory) = std::env::var_os("RTSCOPE_CAPTURES") else {
-        rtscope_testkit::skip::say("RTSCOPE_CAPTURES does not name a directory with captures");
-        return None;
-    };
-    Some(PathBuf::from(directory))
-}
+use crate::captures::{Row, folder, said};
 
 /// A capture's bytes; None: it is not there, and the test is skipped.
 pub fn read(path: &str) -> Option<Vec<u8>> {
-    let path = directory()?.join(path);
-    if !path.exists() {
-        rtscope_testkit::skip::say(format_args!("{} is not there", path.display()));
-        return None;
-    }
-    Some(std::fs::read(path).unwrap())
+    there(path, folder().and_then(|folder| std::fs::read(folder.join(path)).ok()))
 }
 
-/// What another decoder said, unpacked.
+/// What another decoder said; None: the test is skipped.
 pub fn expected(path: &str) -> Option<String> {
-    let path = directory()?.join("expected").join(path);
-    if !path.exists() {
-        rtscope_testkit::skip::say(format_args!("{} is not there", path.display()));
-        return None;
+    there(path, said(path))
+}
+
+fn there<T>(path: &str, what: Option<T>) -> Option<T> {
+    if what.is_none() {
+        rtscope_testkit::skip::say(format_args!("RTSCOPE_CAPTURES names no directory with {path}"));
     }
-    if path.extension().is_none_or(|extension| extension != "xz") {
-        return Some(std::fs::read_to_string(path).unwrap());
-    }
-    let output = Command::new("xz").args(["-dc"]).arg(&path).output().expect("xz unpacks what is expected");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(String::from_utf8(output.stdout).unwrap())
+    what
 }
 
 /// A row of the table of captures.
-pub fn row(capture: &str, oracle: &str, same: usize, of: usize, stream_bytes: u64, lost_bytes: u64) {
-    println!(
-        "CAPTURE: {capture:32} {oracle:18} {same:>7} of {of:>7} packets the same, {stream_bytes:>7} bytes, {lost_bytes:>5} lost"
-    );
+pub fn row(capture: &str, unit: &str, oracle: &str, same: usize, of: usize, bytes: u64, lost: u64) {
+    let (compared, bytes) = (&[("packets", same, of)][..], Some((bytes, lost)));
+    Row { capture, unit, oracle, compared, bytes, notes: "" }.print();
 }
 
 /// The bytes of one source in formatter frames (Arm's CoreSight architecture, chapter D4): enough for captures without padding

@@ -49,6 +49,6 @@ fn opencsd_reads_our_packets_as_we_do() {
         assert!(listing.lines().filter(|line| line.contains("];\t")).count() >= meant.len(), "{listing}");
         // OpenCSD 1.5.5 shifts 32 bits when it takes a gray code apart: 2^31 becomes 18446744071562067968, and 2^40 becomes 256.
         let last_ticks = if encoding == Encoding::Binary { u64::MAX } else { (1 << 31) - 1 };
-        agrees_below(&format!("our encoder, {encoding:?}"), &stream, &listing, last_ticks);
+        agrees_below(&format!("(our encoder, {encoding:?})"), &stream, &listing, last_ticks);
     }
 }

@@ -90,7 +90,15 @@ fn each_message_of_mipis_example_has_the_printers_text() {
     }
     assert_eq!(messages.len(), output.lines().count() - 1);
     let bytes: usize = messages.iter().map(|(raw, _)| raw.len()).sum();
-    stm_captures::row("sys-t/input_client64.txt", "MIPI's printer", same, messages.len(), bytes as u64, 0);
+    stm_captures::row(
+        "sys-t/input_client64.txt",
+        "SyS-T",
+        "MIPI's printer",
+        same,
+        messages.len(),
+        bytes as u64,
+        0,
+    );
 }
 
 fn bytes_of_stp(stream: &[u8]) -> Vec<u8> {

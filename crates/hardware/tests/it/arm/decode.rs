@@ -3,7 +3,7 @@
 
 use rtscope_hardware::Lost;
 use rtscope_hardware::coresight::snapshot::{Buffer, Core, Format, Snapshot};
-use rtscope_hardware::coresight::{Deformatter, FrameSink};
+use rtscope_hardware::coresight::{Deformatter, FrameSink, Framing};
 use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Sink, ptm, v3, v4};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -141,6 +141,17 @@ pub fn snapshot(path: &Path, buffer: usize) -> BTreeMap<u8, Found> {
     units.0.into_iter().map(|(id, unit)| (id, unit.finish())).collect()
 }
 
+/// The kinds of the sources in a buffer, as the snapshot has them.
+pub fn units_of(path: &Path, buffer: usize) -> String {
+    let snapshot = Snapshot::read(path).unwrap();
+    let sources = snapshot.buffers[buffer].sources.iter();
+    let mut kinds: Vec<_> =
+        sources.filter_map(|name| snapshot.source(name)).map(|source| &*source.kind).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds.join(", ")
+}
+
 /// The processor's memory; of a program that is not there, as much as its listing has.
 fn image(snapshot: &Snapshot, core: &Core) -> Image {
     let (mut image, errors) = snapshot.image(core);
@@ -190,11 +201,19 @@ impl FrameSink for Sources {
     fn lost(&mut self, _: Lost) {}
 }
 
+/// The bytes of one source in frames.
+pub fn data_of(framing: Framing, frames: &[u8], id: u8) -> Vec<u8> {
+    let (mut deformatter, mut sources) = (Deformatter::new(framing), Sources::default());
+    deformatter.push(frames, &mut sources);
+    deformatter.finish(&mut sources);
+    sources.0.remove(&id).unwrap_or_default()
+}
+
 /// Frames in memory, of one ETMv4 with its usual configuration.
 pub fn frames(bytes: &[u8], id: u8) -> Found {
     let config = v4::Config { trace_id: id, ..v4::Config::default() };
     let mut units = Units(BTreeMap::from([(id, (config, Image::new()).into())]));
-    let mut deformatter = Deformatter::new(rtscope_hardware::coresight::Framing::Memory);
+    let mut deformatter = Deformatter::new(Framing::Memory);
     deformatter.push(bytes, &mut units);
     deformatter.finish(&mut units);
     assert!(deformatter.counts().balanced());

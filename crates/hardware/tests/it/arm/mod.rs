@@ -7,4 +7,5 @@ mod encoded;
 mod hostile;
 mod names;
 mod oracle;
+mod others;
 mod program;

@@ -9,7 +9,7 @@ use rtscope_hardware::pt::{
     Block, ClockConfig, Event, Flow, FlowDecoder, FlowSink, Packet, SpaceId, Stamp, Tnt, encode,
 };
 
-use crate::captures::capture;
+use crate::captures::{self, capture};
 
 /// Prints what happens as `ptxed` does.
 #[derive(Default)]
@@ -88,6 +88,11 @@ fn apart(line: &str) -> (Option<u64>, &str) {
     }
 }
 
+fn row(capture: &str, what: &str, count: usize) {
+    let (unit, oracle, compared) = ("Intel PT", "libipt 2.3, ptxed", &[(what, count, count)][..]);
+    captures::Row { capture, unit, oracle, compared, bytes: None, notes: "" }.print();
+}
+
 #[test]
 fn instructions_and_times_of_a_skylake_x_are_those_of_ptxed() {
     let stream = std::fs::read(capture!("pt/dynamorio-hello/pt.bin")).unwrap();
@@ -109,6 +114,7 @@ fn instructions_and_times_of_a_skylake_x_are_those_of_ptxed() {
         // Two cycles of 3.08 ticks.
         assert!(difference <= 6, "{ours} but {theirs}");
     }
+    row("dynamorio-hello", "instructions, events", ours.len());
 }
 
 #[test]
@@ -125,6 +131,7 @@ fn instructions_of_a_broadwell_are_those_of_ptxed() {
         of_ptxed(&std::fs::read_to_string(capture!("expected/ptxed-2.3/lldb-single.txt")).unwrap())
     );
     assert_eq!(ours.iter().filter(|line| !line.starts_with('[')).count(), 21);
+    row("lldb-single", "instructions, events", ours.len());
 }
 
 /// The failures of a program (at 0x1000) with a stream that begins at its first instruction.

@@ -4,7 +4,7 @@
 use rtscope_hardware::pt::{ExecMode, Ip, Packet};
 
 use super::decoded;
-use crate::captures::{capture, expected};
+use crate::captures::{Row, capture, expected};
 
 /// `ptdump` prints one packet a line: offset, bytes (with `--raw`), name, content, and what it tracks.
 fn as_ptdump(packet: &Packet) -> String {
@@ -27,7 +27,7 @@ fn as_ptdump(packet: &Packet) -> String {
 }
 
 /// Returns the bytes that were lost before the first PSB.
-fn agrees(capture: &[u8], expected: &str) -> u64 {
+fn agrees(name: &str, capture: &[u8], expected: &str) -> u64 {
     let kept = decoded(capture, &[4096]);
     let mut theirs = expected.lines().filter(|line| !line.starts_with('['));
     for (place, packet) in &kept.packets {
@@ -52,26 +52,39 @@ fn agrees(capture: &[u8], expected: &str) -> u64 {
     assert_eq!(theirs.next(), None, "ptdump has more");
     let begin = kept.packets[0].0.offset;
     assert!(kept.lost.iter().all(|lost| lost.offset < begin), "{:?}", kept.lost);
+    let count = kept.packets.len();
+    Row {
+        capture: name,
+        unit: "Intel PT",
+        oracle: "libipt 2.3, ptdump",
+        compared: &[("packets", count, count)],
+        bytes: Some((capture.len() as u64, begin)),
+        notes: "",
+    }
+    .print();
     begin
 }
 
 #[test]
 fn packets_of_a_skylake_x_are_those_of_ptdump() {
     let capture = std::fs::read(capture!("pt/dynamorio-hello/pt.bin")).unwrap();
-    assert_eq!(agrees(&capture, &expected("ptdump-2.3/dynamorio-hello.raw-lastip.txt.xz")), 0);
+    assert_eq!(
+        agrees("dynamorio-hello", &capture, &expected("ptdump-2.3/dynamorio-hello.raw-lastip.txt.xz")),
+        0
+    );
 }
 
 #[test]
 fn packets_of_a_broadwell_are_those_of_ptdump() {
     let capture = std::fs::read(capture!("pt/lldb-single/3842849.trace")).unwrap();
     // A ring that wrapped.
-    assert_eq!(agrees(&capture, &expected("ptdump-2.3/lldb-single.txt.xz")), 0xf38);
+    assert_eq!(agrees("lldb-single", &capture, &expected("ptdump-2.3/lldb-single.txt.xz")), 0xf38);
 }
 
 #[test]
 fn packets_of_a_skylake_m_are_those_of_ptdump() {
     for name in ["q414-aux0-idx0-cpu0", "q414-aux1-idx3-cpu3"] {
         let capture = std::fs::read(capture!("pt/quipper/aux").join(name).with_extension("bin")).unwrap();
-        assert_eq!(agrees(&capture, &expected(&format!("ptdump-2.3/quipper.{name}.txt.xz"))), 0);
+        assert_eq!(agrees(name, &capture, &expected(&format!("ptdump-2.3/quipper.{name}.txt.xz"))), 0);
     }
 }

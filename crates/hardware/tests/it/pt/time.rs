@@ -4,7 +4,7 @@
 use rtscope_hardware::pt::{Clock, ClockConfig, Packet, PerfClock, Time, Tnt};
 
 use super::decoded;
-use crate::captures::{capture, expected};
+use crate::captures::{self, capture, expected};
 
 /// The time that `ptdump` prints beside a packet: `tsc  0123…`.
 fn theirs(line: &str) -> Option<u64> {
@@ -30,6 +30,11 @@ fn differences(capture: &[u8], expected: &str, config: ClockConfig) -> (usize, u
     (compared, largest)
 }
 
+fn row(capture: &str, times: usize, notes: &str) {
+    let (unit, oracle, compared) = ("Intel PT", "libipt 2.3, ptdump", &[("times", times, times)][..]);
+    captures::Row { capture, unit, oracle, compared, bytes: None, notes }.print();
+}
+
 #[test]
 fn cycles_of_a_skylake_x_are_within_two_of_those_of_ptdump() {
     let capture = std::fs::read(capture!("pt/dynamorio-hello/pt.bin")).unwrap();
@@ -40,6 +45,7 @@ fn cycles_of_a_skylake_x_are_within_two_of_those_of_ptdump() {
     println!("largest difference: {largest} ticks");
     // A cycle is 308 / 2 * 8 / 400 = 3.08 ticks.
     assert!(largest <= 6, "{largest} ticks are more than two cycles");
+    row("dynamorio-hello", compared, &format!("within {largest} ticks, two cycles are 6"));
 }
 
 #[test]
@@ -49,6 +55,7 @@ fn crystal_ticks_of_a_skylake_m_are_those_of_ptdump() {
         let capture = std::fs::read(capture!("pt/quipper/aux").join(name).with_extension("bin")).unwrap();
         let expected = expected(&format!("ptdump-2.3/quipper.{name}.time.txt.xz"));
         assert_eq!(differences(&capture, &expected, config), (count, 0));
+        row(name, count, "");
     }
 }
 
