@@ -138,13 +138,15 @@ pub enum Cause {
     TooManyContainers,
     /// There were no file descriptors, or no memory, left for this user's directory.
     Shortage,
+    /// `/dev/shm`, of this machine or a container, has no room: programs that have no files yet can make none. Nobody knows whose.
+    NoRoom,
     /// The user's directory does not answer: he holds its lock. New programs of his are not looked for meanwhile.
     Held,
     /// A process of this user keeps from others what the kernel says of it: whether it runs, and in which container, is not known meanwhile.
     NoAnswer,
     /// Looking at the user's files failed, which is a fault of this recorder: his directory is given up. Without a user: all are.
     Fault,
-    /// The recording ended before all of the user's files had been looked at.
+    /// The recording ended, or a snapshot was taken, before all of the user's files had been looked at. Without a user: before all users had been found.
     NotLookedAt,
     /// The recording ended before all of the user's rings had been emptied, or a snapshot had no space for them.
     NotTaken,
@@ -187,6 +189,9 @@ impl Cause {
             Cause::Shortage => {
                 "the recorder had no file descriptors or memory left; programs of this user are not recorded"
             }
+            Cause::NoRoom => {
+                "/dev/shm had no room for files of programs; those that started then are not recorded, and how many events that are is unknown"
+            }
             Cause::Held => {
                 "this user's directory does not answer, since its user holds it; his programs are recorded late, or not"
             }
@@ -196,7 +201,9 @@ impl Cause {
             Cause::Fault => {
                 "looking for programs failed, which is a fault of rtscope: please report it; programs and threads that start from now on are not recorded"
             }
-            Cause::NotLookedAt => "the recording ended before all files of this user had been looked at",
+            Cause::NotLookedAt => {
+                "the recording ended, or a snapshot was taken, before all files of this user had been looked at"
+            }
             Cause::NotTaken => "there was no time or space for all that the buffers of this user hold",
         }
     }

@@ -232,15 +232,16 @@ impl Programs {
         self.beat(sink)
     }
 
-    /// The same, but programs that have started since are found first, if that takes no longer than this.
+    /// The same, but programs that have started since are found first, if that takes no longer than this. Returns whether all were.
     ///
     /// # Errors
     /// As above.
-    pub fn poll_now(&mut self, sink: &mut dyn Sink, time: Duration) -> io::Result<()> {
+    pub fn poll_now(&mut self, sink: &mut dyn Sink, time: Duration) -> io::Result<bool> {
         let_bus_errors_through();
         let number = self.look.look(Until::AllSeen);
-        self.await_look(number, Instant::now() + time, false, sink)?;
-        self.poll(sink)
+        let is_seen = self.await_look(number, Instant::now() + time, false, sink)?;
+        self.poll(sink)?;
+        Ok(is_seen)
     }
 
     /// Waits until a look is answered. Rings are emptied meanwhile if `drains`. Returns whether it was answered in time.
@@ -394,6 +395,8 @@ impl Programs {
         // Threads that are writing an event finish it.
         std::thread::sleep(Duration::from_millis(2));
         if is_flight {
+            // Nobody reads any more what threads have left that have ended.
+            self.forget_ended(Duration::ZERO);
             // The next recorder enables events before it finds the rings: its first events find space.
             let served = self.users.values_mut().filter(|user| user.served.is_some());
             served.flat_map(|user| user.processes.values_mut()).for_each(Process::give_back_overwritten);
@@ -432,15 +435,22 @@ impl Programs {
             user.processes.values_mut().for_each(Process::disable);
         }
         if !result? {
-            let all = || {
-                self.users.values().map(|user| user.account).collect::<BTreeSet<u32>>().into_iter().collect()
-            };
-            let unseen: BTreeSet<u32> = self.look.unseen().unwrap_or_else(all).into_iter().collect();
-            for user in unseen.into_iter().chain(self.left_waiting()).collect::<BTreeSet<u32>>() {
-                self.refusals.add(user, Cause::NotLookedAt, "");
+            let unseen = self.unseen();
+            let waiting = self.left_waiting().into_iter().map(Some);
+            for user in unseen.into_iter().chain(waiting).collect::<BTreeSet<Option<u32>>>() {
+                self.refusals.add_of(user, Cause::NotLookedAt, "");
             }
         }
         Ok(())
+    }
+
+    /// Users at whose files nobody has looked since the last request; `None` among them: there may be some of whom nobody knows.
+    fn unseen(&self) -> BTreeSet<Option<u32>> {
+        let (users, is_unread) = self
+            .look
+            .unseen()
+            .unwrap_or_else(|| (self.users.values().map(|user| user.account).collect(), true));
+        users.into_iter().map(Some).chain(is_unread.then_some(None)).collect()
     }
 
     /// What was left out of users, and why.

@@ -100,4 +100,10 @@ impl Error {
         let path = path.display().to_string();
         move |source| Error::Io { what, path, source }
     }
+
+    /// Whether there is no room for a file.
+    fn is_no_room(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
 }

@@ -100,6 +100,8 @@ pub(crate) enum Found {
     Refusal(u32, Cause, String),
     /// A census of all processes takes, or took, longer than it may.
     CensusLate(Duration),
+    /// Programs of anybody may be missing, and why; an example.
+    Missing(Cause, String),
     /// The answer to [`Request::Look`] of this number.
     Looked(u64),
     /// The thread has ended for a fault of its own, with these words: nothing is found any more.
@@ -143,7 +145,18 @@ pub(crate) enum Until {
 pub(crate) type Sessions = Arc<Mutex<Option<BTreeMap<u64, SharedSession>>>>;
 
 /// Users who wait for their turn of a look, and the newest look that this knows of.
-pub(crate) type Unseen = Arc<Mutex<(u64, Vec<u32>)>>;
+pub(crate) type Unseen = Arc<Mutex<NotSeen>>;
+
+/// What has not been looked at since the newest request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NotSeen {
+    /// The request.
+    pub(super) number: u64,
+    /// At whose files.
+    pub(super) users: Vec<u32>,
+    /// A directory of users' directories was not read to its end: there may be users of whom nobody knows yet.
+    pub(super) is_unread: bool,
+}
 
 /// What a recording asks of programs.
 #[derive(Clone, Debug)]
@@ -216,7 +229,7 @@ impl Look {
         let sessions: Sessions = Arc::new(Mutex::new(Some(BTreeMap::new())));
         let outbox = Outbox { found: found_sender, told: Arc::clone(&told), has_told: false };
         let (base, theirs, wake) = (base.to_owned(), Arc::clone(&sessions), Arc::clone(&ask));
-        let unseen = Arc::new(Mutex::new((0, Vec::new())));
+        let unseen = Unseen::default();
         let (last_words, awakes) = (outbox.found.clone(), Arc::clone(&told));
         let looker = Looker::new(&base, recording, (theirs, Arc::clone(&unseen)), wake, outbox)?;
         Builder::new()
@@ -294,11 +307,13 @@ impl Look {
         self.clear();
     }
 
-    /// Users at whose files the thread has not looked since the last request, or the one before, as the last may have come just now. `None`: it has
-    /// not begun either of them.
-    pub(crate) fn unseen(&self) -> Option<Vec<u32>> {
-        let (number, users) = self.unseen.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (number + 1 >= self.asked).then_some(users)
+    /// Users at whose files the thread has not looked since the last request, or the one before, as the last may have come just now, and whether
+    /// there may be others. `None`: it has not begun either of them.
+    pub(crate) fn unseen(&self) -> Option<(Vec<u32>, bool)> {
+        let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // All was seen for the one before, and what came since is not known.
+        let is_behind = unseen.number < self.asked && unseen.users.is_empty();
+        (unseen.number + 1 >= self.asked).then_some((unseen.users, unseen.is_unread || is_behind))
     }
 
     /// The descriptor that is readable when there are findings.

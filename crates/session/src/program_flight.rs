@@ -26,7 +26,9 @@ use std::time::{Duration, Instant};
 /// Between polls for programs.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A snapshot waits this long for programs that have just started to be found.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
+/// The last one: rings are not overwritten by what comes meanwhile, as nobody wants it.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Ended threads are kept for this much longer than snapshots reach back.
 const MARGIN: Duration = Duration::from_secs(10);
 
@@ -179,7 +181,7 @@ impl ProgramFlight {
     pub fn last_look(&self) {
         let mut state = self.shared.state();
         // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
-        let _ = state.programs.poll_now(&mut DiscardingSink, LOOK);
+        let _ = state.programs.poll_now(&mut DiscardingSink, LAST_LOOK);
         state.look_for_intervals(true);
     }
 
@@ -203,17 +205,27 @@ impl ProgramFlight {
         (counts, losses)
     }
 
-    /// What the rings hold, as far as there is space for it.
-    pub fn freeze(&self, (from, until): (MonotonicNs, MonotonicNs), space: SnapshotSpace) -> UserPart {
+    /// What the rings hold, as far as there is space for it. `is_last`: what has started just now is waited for longer, as nothing comes after it.
+    pub fn freeze(
+        &self,
+        (from, until): (MonotonicNs, MonotonicNs),
+        space: SnapshotSpace,
+        is_last: bool,
+    ) -> UserPart {
         // Rings may hold what is older than this recorder: the rate for that needs pairs that are not too close.
         sleep(Duration::from_nanos(RATE_NS).saturating_sub(self.begun.elapsed()));
         let mut state = self.shared.state();
         // Programs that have come since the last poll. Nothing refuses here: the sink keeps nothing.
-        let _ = state.programs.poll_now(&mut DiscardingSink, LOOK);
+        let look = if is_last { LAST_LOOK } else { LOOK };
+        let is_seen = state.programs.poll_now(&mut DiscardingSink, look).unwrap_or(false);
         let pair = state.clock.pair();
         state.pairs.push_back(pair);
         let (pairs, clock) = (state.pairs.iter().copied().collect(), state.clock.report());
-        let (session, snapshot) = (self.session.clone(), state.programs.snapshot(space));
+        let snapshot = match is_seen {
+            true => state.programs.snapshot(space),
+            false => state.programs.snapshot_of_seen(space),
+        };
+        let session = self.session.clone();
         UserPart { session, filter: self.filter.clone(), snapshot, pairs, clock, from, until }
     }
 }

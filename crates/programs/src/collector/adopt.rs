@@ -69,6 +69,7 @@ impl Programs {
                 let example = format!("{:.1} s", took.as_secs_f64());
                 self.refusals.add_of(None, Cause::CensusLate, &example);
             }
+            Found::Missing(cause, example) => self.refusals.add_of(None, cause, &example),
             Found::Looked(number) => self.looked = self.looked.max(number),
             Found::GivenUp(id, why) => self.give_up(id, &why),
             Found::Fallen(why) => self.fall(&why),
@@ -113,6 +114,7 @@ impl Programs {
                     left.extend(known.or_else(|| places.get(&id).copied()));
                 }
                 Found::Refusal(user, cause, example) => self.refusals.add(user, cause, &example),
+                Found::Missing(cause, example) => self.refusals.add_of(None, cause, &example),
                 Found::GivenUp(id, why) => self.give_up(id, &why),
                 Found::Fallen(why) => self.fall(&why),
                 _ => {}

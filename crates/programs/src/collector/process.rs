@@ -272,6 +272,14 @@ impl Process {
         self.rings.is_empty() && self.providers.is_empty()
     }
 
+    /// Nothing more comes of it: of one whose files were given up, what described its events is needed no longer.
+    pub(super) fn let_go(&mut self) {
+        if self.is_swept && self.rings.is_empty() && !self.providers.is_empty() {
+            self.counters = self.counters();
+            self.forget_providers();
+        }
+    }
+
     fn forget_providers(&mut self) {
         self.providers.clear();
         self.described = Described::default();

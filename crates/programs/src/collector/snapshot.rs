@@ -197,6 +197,14 @@ impl Programs {
         snapshot
     }
 
+    /// The same, after a look that was not answered in time: whose programs may be missing is told in it.
+    pub fn snapshot_of_seen(&mut self, space: SnapshotSpace) -> Snapshot {
+        let mut snapshot = self.snapshot(space);
+        let missing = |user| Refusal { user, cause: Cause::NotLookedAt, count: 1, example: String::new() };
+        snapshot.refusals.extend(self.unseen().into_iter().map(missing));
+        snapshot
+    }
+
     /// Drops threads and processes that ended longer ago than any snapshot reaches back.
     pub fn forget_ended(&mut self, before: Duration) {
         for user in self.users.values_mut().filter(|user| user.served.is_some()) {

@@ -115,7 +115,8 @@ impl User {
 
     /// No name of an ended process is left.
     pub(super) fn vanished(&mut self, id: ProcessId, sink: &mut dyn Sink) -> io::Result<()> {
-        let Some(process) = self.processes.get(&id) else { return Ok(()) };
+        let Some(process) = self.processes.get_mut(&id) else { return Ok(()) };
+        process.let_go();
         if process.is_unremarkable() || process.is_unmapped() && self.processes.len() > REPORTS_MAX {
             self.forget(id, sink)?;
         }
@@ -193,17 +194,15 @@ impl User {
         Ok(is_complete)
     }
 
-    /// For flight recorders: drops threads and processes that ended a while ago.
+    /// For flight recorders: drops threads and processes that ended a while ago. As above, a process is forgotten when no name of it is left: a ring
+    /// that is found later needs its descriptions.
     pub(super) fn forget_ended(&mut self, look: &Look, before: std::time::Duration) {
         let mut over = Vec::new();
-        let id = self.id;
-        self.processes.retain(|process, state| {
-            let is_over = state.forget_ended(&mut over, before);
-            if is_over {
-                look.sweep(id, *process);
+        for (process, state) in &mut self.processes {
+            if state.forget_ended(&mut over, before) {
+                look.sweep(self.id, *process);
             }
-            !is_over
-        });
+        }
         look.remove(self.id, over);
     }
 }
@@ -256,5 +255,22 @@ mod tests {
         user.processes.values_mut().for_each(Process::end);
         assert_eq!(drain(&mut user, true), (true, 0));
         assert!(user.processes.get_mut(&id(9)).unwrap().sweep(true));
+    }
+
+    #[test]
+    fn a_flight_recorder_forgets_the_dead_when_no_name_of_theirs_is_left() {
+        let (base, uid) = (tempfile::tempdir().unwrap(), nix::unistd::geteuid().as_raw());
+        let path = base.path().join(UserDirectory::name_of(uid));
+        std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
+        let directory = Arc::new(UserDirectory::open(base.path(), uid).unwrap());
+        let look = Look::start(base.path(), None).unwrap();
+        let mut user = User::new(NewPlace { id: 1, account: uid, directory, served: None, other: None });
+        let process = ProcessId { pid: 7, birth_ns: 1 };
+        let name = FileName { process, kind: FileKind::Untraced(1) };
+        user.adopt(name, Content::Untraced(1), &mut DiscardingSink, &mut 0).unwrap();
+        user.ended(process);
+        // Its buffer may still wait for its turn to be found, and is nothing without what describes its events.
+        (0..2).for_each(|_| user.forget_ended(&look, std::time::Duration::ZERO));
+        assert!(user.processes.contains_key(&process));
     }
 }

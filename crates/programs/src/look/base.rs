@@ -8,6 +8,7 @@ use nix::dir::{Dir, OwningIter};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode};
+use nix::sys::statvfs::statvfs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub(super) struct Part {
     pub(super) is_crowded: bool,
     /// Its user does not let go of it.
     pub(super) is_held: bool,
+    /// No further file can be made there.
+    pub(super) is_full: bool,
 }
 
 impl Base {
@@ -73,7 +76,9 @@ impl Base {
 
     /// The next part. `limit`: names that are read at most, in a round.
     pub(super) fn read(&mut self, limit: Option<usize>) -> Part {
+        let mut part = Part::default();
         if self.reading.is_none() {
+            part.is_full = statvfs(&self.path).is_ok_and(|of| of.files() > 0 && of.files_free() == 0);
             (self.read, self.dir) = (0, None);
             self.reading = match self.hand {
                 Some(_) => open(&self.path, FLAGS, Mode::empty()).ok().map(Reading::ByHand),
@@ -82,7 +87,6 @@ impl Base {
                 }
             };
         }
-        let mut part = Part::default();
         let names = self.names(&mut part);
         part.is_over |= names.len() < NAMES_AT_ONCE;
         for name in names {

@@ -13,7 +13,7 @@ use super::place::{POLL_INTERVAL, Place, Surroundings, Turn};
 use super::share::Share;
 use super::walker::Walker;
 use super::watch::{DirectoryWatch, Notice, Watched, wait_for};
-use super::{Found, NewPlace, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
+use super::{Found, NewPlace, NotSeen, Outbox, PlaceId, Request, Session, Sessions, Unseen, Until, Whose};
 use crate::Error;
 use crate::budget::{Account, Cause, TURN};
 use crate::containers::Containers;
@@ -112,6 +112,14 @@ struct PendingLook {
     checks: u32,
     /// When all had been seen. What is told of processes is as new as that.
     complete: Option<Instant>,
+}
+
+impl PendingLook {
+    /// Whether all directories of users' directories have been read to their end since.
+    fn is_read(&self, bases: &BTreeMap<u64, Base>) -> bool {
+        let mut rounds = self.rounds.iter();
+        rounds.all(|(number, round)| bases.get(number).is_none_or(|base| base.rounds >= *round))
+    }
 }
 
 impl Looker {
@@ -493,9 +501,7 @@ impl Looker {
     fn answer(&mut self) {
         let is_walking = self.walker.is_busy();
         let is_complete = |look: &PendingLook| {
-            let mut rounds = look.rounds.iter();
-            let is_read =
-                rounds.all(|(number, round)| self.bases.get(number).is_none_or(|base| base.rounds >= *round));
+            let is_read = look.is_read(&self.bases);
             let is_seen = self.places.iter().all(|place| look.seen.contains(&place.id));
             look.has_scanned && is_read && is_seen && (look.until == Until::AllSeen || !is_walking)
         };
@@ -526,8 +532,10 @@ impl Looker {
             }
         }
         let is_seen = |place: &&Place| self.looks.iter().all(|look| look.seen.contains(&place.id));
-        let unseen = self.places.iter().filter(|place| !is_seen(place)).map(|place| place.user).collect();
-        *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) = (self.newest_look, unseen);
+        let users = self.places.iter().filter(|place| !is_seen(place)).map(|place| place.user).collect();
+        let is_unread = !self.looks.iter().all(|look| look.is_read(&self.bases));
+        *self.unseen.lock().unwrap_or_else(PoisonError::into_inner) =
+            NotSeen { number: self.newest_look, users, is_unread };
     }
 
     /// Sleeps until there is something to do.

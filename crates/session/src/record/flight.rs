@@ -136,7 +136,7 @@ impl Run<'_> {
             Cause::Events(users) => self.budget.space(users),
         };
         self.number += 1;
-        let frozen = self.flight.freeze(space);
+        let frozen = self.flight.freeze(space, false);
         let programs = frozen.as_ref().map(Frozen::program_bytes).unwrap_or_default();
         if let Cause::Events(users) = &cause {
             self.budget.frozen(users, &programs);
@@ -183,7 +183,7 @@ impl Run<'_> {
     fn last(&mut self, asking: Vec<SnapshotRequest>) -> Result<(), Failure> {
         let asks = self.flight.asking();
         self.budget.ended(&asks, monotonic_now());
-        let frozen = self.flight.freeze(SnapshotSpace::default());
+        let frozen = self.flight.freeze(SnapshotSpace::default(), true);
         self.conclude(true);
         self.number += 1;
         let name = self.number.to_string();
@@ -288,10 +288,11 @@ impl Flight {
     }
 
     /// What is held now.
-    fn freeze(&mut self, space: SnapshotSpace) -> Result<Frozen, Failure> {
+    fn freeze(&mut self, space: SnapshotSpace, is_last: bool) -> Result<Frozen, Failure> {
         let kernel = self.kernel.as_mut().map(KernelFlight::freeze).transpose()?;
         let until = kernel.as_ref().map_or_else(monotonic_now, KernelPart::until);
-        let programs = self.programs.as_ref().map(|programs| programs.freeze((self.started, until), space));
+        let programs =
+            self.programs.as_ref().map(|programs| programs.freeze((self.started, until), space, is_last));
         Ok(Frozen { kernel, programs })
     }
 }

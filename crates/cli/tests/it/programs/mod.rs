@@ -17,6 +17,7 @@ mod follow;
 mod hardened;
 mod hostile;
 mod interrupted;
+mod last;
 mod life;
 pub mod limited;
 mod lto;

@@ -128,6 +128,9 @@ impl Looker {
             if part.is_held {
                 self.tell_held_base(number);
             }
+            if part.is_full {
+                self.tell_full(number);
+            }
             part.users.into_iter().for_each(|uid| self.find_user(number, uid));
         }
         if let Some(base) = self.bases.get_mut(&number) {
@@ -160,12 +163,16 @@ impl Looker {
             let at = (&container.dir, state.hand.clone());
             let made =
                 SharedSession::new(at, (&container.shown, roots.0), session.id, &session.settings, true);
+            let is_full = made.as_ref().err().is_some_and(Error::is_no_room);
+            let is_full = is_full.then(|| container.shown.display().to_string());
             let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             // If there are to be none any more, it is removed here.
             sessions
                 .iter_mut()
                 .zip(made.ok())
                 .for_each(|(sessions, made)| drop(sessions.insert(number, made)));
+            drop(sessions);
+            is_full.into_iter().for_each(|shown| self.tell_no_room(shown));
         }
         true
     }
@@ -195,6 +202,21 @@ impl Looker {
         let container = self.containers.all.iter().find(|container| container.number == base);
         let user = container.and_then(|container| container.user);
         user.is_some_and(|user| self.subordinates.account_of(user) == 0)
+    }
+
+    fn tell_full(&mut self, number: u64) {
+        let container = self.containers.all.iter().find(|container| container.number == number);
+        let shown = container.map_or(&self.base, |container| &container.shown).display().to_string();
+        if self.session.is_some() {
+            self.tell_no_room(shown);
+        }
+    }
+
+    /// Once for each directory: nobody knows how many programs could make no files there.
+    fn tell_no_room(&mut self, shown: String) {
+        if self.told.insert(format!("{:?} {shown}", Cause::NoRoom)) {
+            self.out.tell(Found::Missing(Cause::NoRoom, shown));
+        }
     }
 
     fn tell_crowded(&mut self, number: u64) {
@@ -333,6 +355,11 @@ impl Looker {
                 self.tell_held(account, path);
             }
             Error::Io { source, path, .. } if crate::is_shortage(&source) => self.shortage(account, path),
+            error if error.is_no_room() => {
+                if self.told.insert(format!("{:?} of {account}", Cause::NoRoom)) {
+                    self.out.tell(Found::Refusal(account, Cause::NoRoom, error.to_string()));
+                }
+            }
             error => {
                 let text = error.to_string();
                 if self.unusable.is_new(account, &text) {

@@ -20,7 +20,7 @@ fn looker(base: &Path) -> (Looker, Receiver<Found>) {
     let (found_sender, found) = sync_channel(1 << 20);
     let out = Outbox { found: found_sender, told: Arc::new(EventFd::new().unwrap()), has_told: false };
     let sessions = Arc::new(Mutex::new(Some(BTreeMap::new())));
-    let (unseen, wake) = (Arc::new(Mutex::new((0, Vec::new()))), Arc::new(EventFd::new().unwrap()));
+    let (unseen, wake) = (Unseen::default(), Arc::new(EventFd::new().unwrap()));
     (Looker::new(base, None, (sessions, unseen), wake, out).unwrap(), found)
 }
 
@@ -379,4 +379,24 @@ fn a_fault_at_one_users_files_is_told_once_and_others_are_looked_at() {
     looker.find_user(0, uid);
     assert_eq!(looker.places.len(), places);
     assert_eq!(found.try_iter().count(), 0);
+}
+
+#[test]
+fn a_directory_of_directories_that_was_not_read_since_a_look_is_told() {
+    let base = tempfile::tempdir().unwrap();
+    let (mut looker, _found) = looker(base.path());
+    let (requests, requested) = std::sync::mpsc::channel();
+    requests.send(Request::Look(1, Until::AllSeen)).unwrap();
+    // As who asks does.
+    looker.wake.write(1).unwrap();
+    assert!(looker.serve(&requested));
+    looker.answer();
+    let unseen = |looker: &Looker| looker.unseen.lock().unwrap().clone();
+    let NotSeen { number, users, is_unread } = unseen(&looker);
+    assert_eq!((number, users, is_unread), (1, vec![], true), "there may be users of whom nobody knows");
+    while unseen(&looker).is_unread {
+        looker.read_bases();
+        looker.answer();
+    }
+    assert!(unseen(&looker).users.is_empty());
 }

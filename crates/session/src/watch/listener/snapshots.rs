@@ -26,7 +26,8 @@ impl Listener {
             None => None,
         };
         let space = self.shares.space(self.shares.account_of(trigger.generation), monotonic_now());
-        let user = self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), space));
+        let user =
+            self.programs.as_ref().map(|programs| programs.freeze((trace.from, trace.until), space, false));
         let hardware = self.take_units(snapshot.detected)?;
         self.give(snapshot, Some(trace), Parts { ftrace: part, user, hardware }, late)
     }
