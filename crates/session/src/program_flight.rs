@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(20);
 /// A snapshot waits this long for programs that have just started to be found.
 const LOOK: Duration = Duration::from_millis(50);
-/// The last one: rings are not overwritten by what comes meanwhile, as nobody wants it.
+/// The last one, after which nothing comes. What runs meanwhile may overwrite older events, as at any time.
 const LAST_LOOK: Duration = Duration::from_secs(1);
 /// Ended threads are kept for this much longer than snapshots reach back.
 const MARGIN: Duration = Duration::from_secs(10);
