@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Once;
 use std::sync::atomic::AtomicBool;
 
 /// As in c/npt.h.
@@ -66,6 +67,9 @@ unsafe extern "C" {
     safe fn rtscope_npt_clock() -> u32;
     safe fn rtscope_npt_core(additions: u64) -> u64;
 }
+
+/// `rtscope_start()` takes no two threads at a time: both would add the program to the same list, which then has no end.
+static START: Once = Once::new();
 
 type Run = unsafe extern "C" fn(*mut RawNpt);
 
@@ -237,7 +241,7 @@ impl GapLoop {
         // SAFETY: the structure is C's, and its pointers are to vectors of the lengths that C assumes, which live on with it.
         unsafe { rtscope_npt_touch(&raw mut raw) };
         if matches!(event, Event::Rtscope) {
-            rtscope_npt_start();
+            START.call_once(|| rtscope_npt_start());
         }
         GapLoop { event, raw, buckets, longs }
     }
