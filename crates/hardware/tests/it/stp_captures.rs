@@ -58,11 +58,14 @@ const fn value_of(payload: Payload) -> Option<u64> {
     })
 }
 
-/// OpenCSD prints bytes of a packet that begins and ends within some.
+/// OpenCSD prints bytes of a packet that begins and ends within some. What it is synchronised by is for it all nibbles 15 before the 0, also more than the 21
+/// that the packet has: of a byte that begins with one of these it prints both.
 fn nibbles_agree(packet: &Packet, stream: &[u8], said: &Said) -> bool {
     let nibbles = packet.nibble as usize..(packet.nibble + u64::from(packet.nibbles)) as usize;
     let ours: Vec<u8> = nibbles.map(|nibble| stream[nibble / 2] >> (nibble % 2 * 4) & 15).collect();
-    (0..=2).any(|skip| said.nibbles.get(skip..skip + ours.len()) == Some(&ours[..]))
+    let agrees = |skip: usize| said.nibbles.get(skip..skip + ours.len()) == Some(&ours[..]);
+    let is_longer = matches!(packet.payload, Payload::Async) && said.nibbles.get(1) == Some(&15);
+    agrees(0) || agrees(1) || is_longer && agrees(2)
 }
 
 /// Fails unless our packets are those of OpenCSD's listing, and every nibble is in one or lost.

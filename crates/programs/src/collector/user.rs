@@ -216,15 +216,21 @@ mod tests {
     use std::os::unix::fs::DirBuilderExt;
     use std::time::Instant;
 
-    #[test]
-    fn processes_without_rings_are_visited_once_and_not_in_each_turn() {
+    /// This user, with an empty directory, and a thread that looks into it.
+    fn user_and_look() -> (tempfile::TempDir, User, Look) {
         let (base, uid) = (tempfile::tempdir().unwrap(), nix::unistd::geteuid().as_raw());
         let path = base.path().join(UserDirectory::name_of(uid));
         std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
         let directory = Arc::new(UserDirectory::open(base.path(), uid).unwrap());
-        let mut look = Look::start(base.path(), None).unwrap();
+        let look = Look::start(base.path(), None).unwrap();
+        let user = User::new(NewPlace { id: 1, account: uid, directory, served: None, other: None });
+        (base, user, look)
+    }
+
+    #[test]
+    fn processes_without_rings_are_visited_once_and_not_in_each_turn() {
+        let (_base, mut user, mut look) = user_and_look();
         let looks = Looks { asked: look.look(Until::AllSeen), answered: 0 };
-        let mut user = User::new(NewPlace { id: 1, account: uid, directory, served: None, other: None });
         let drain = |user: &mut User, stopping| {
             let poll = Poll { stopping, now: Instant::now(), until: None, looks };
             let is_complete = user.drain(poll, &look, &mut DiscardingSink, &mut DrainSummary::default());
@@ -259,12 +265,7 @@ mod tests {
 
     #[test]
     fn a_flight_recorder_forgets_the_dead_when_no_name_of_theirs_is_left() {
-        let (base, uid) = (tempfile::tempdir().unwrap(), nix::unistd::geteuid().as_raw());
-        let path = base.path().join(UserDirectory::name_of(uid));
-        std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
-        let directory = Arc::new(UserDirectory::open(base.path(), uid).unwrap());
-        let look = Look::start(base.path(), None).unwrap();
-        let mut user = User::new(NewPlace { id: 1, account: uid, directory, served: None, other: None });
+        let (_base, mut user, look) = user_and_look();
         let process = ProcessId { pid: 7, birth_ns: 1 };
         let name = FileName { process, kind: FileKind::Untraced(1) };
         user.adopt(name, Content::Untraced(1), &mut DiscardingSink, &mut 0).unwrap();

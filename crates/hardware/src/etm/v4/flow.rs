@@ -5,7 +5,7 @@
 //! counted (IHI 0064, 4.4). Only P0 elements are counted there: atoms, exceptions, Q elements and source addresses; the others
 //! wait for them, since they belong to places between them. A unit without speculation commits each P0 element at once.
 
-use super::config::{Config, Profile};
+use super::config::Config;
 use super::packet::{Address, Atoms, Context, Packet};
 use crate::Lost;
 use crate::etm::element::{self, Element, ElementSink, Gap, Range, Transaction};
@@ -15,6 +15,8 @@ use crate::etm::returns::Returns;
 use crate::etm::walk::{Block, Walker, Waypoints};
 use crate::etm::{At, Fault, Sink};
 use alloc::collections::VecDeque;
+
+mod addresses;
 
 /// Elements that may wait. A unit with the greatest depth needs a few hundred; the trace of none has so many.
 const MOST_WAITING: usize = 1 << 14;
@@ -497,135 +499,6 @@ impl<S: ElementSink> Flow<S> {
     }
 
     /// The address packet that an exception or a Q element waits for; a context may come before it.
-    fn following_address(&mut self, here: u64) -> Option<(Option<(Context, bool)>, Address)> {
-        let mut context = None;
-        if let Some(&(_, Waiting::Context(found, is1))) = self.queue.front() {
-            context = Some((found, is1));
-            self.queue.pop_front();
-        }
-        if let Some(&(_, Waiting::Address(address))) = self.queue.front() {
-            self.queue.pop_front();
-            return Some((context, address));
-        }
-        self.lose(here, Gap::BadPacket);
-        None
-    }
-
-    /// What ran up to the exception's return address, then the exception.
-    fn exception(&mut self, offset: u64, number: u16, branch: bool) {
-        let Some((context, address)) = self.following_address(offset) else { return };
-        if branch {
-            let is_64_bit = context.map_or(self.isa == Isa::A64, |(context, _)| context.is_64_bit);
-            let isa = match (address.is1, is_64_bit) {
-                (true, _) => Isa::T32,
-                (false, true) => Isa::A64,
-                (false, false) => Isa::A32,
-            };
-            self.go(address.value, isa);
-        }
-        if let Some((context, is1)) = context {
-            self.context(offset, &context, is1);
-        }
-        let tail = self.config.profile == Profile::M && address.value == TAIL_CHAIN;
-        let known = !self.needs_address || self.no_memory;
-        if known && !self.needs_context && self.address < address.value && !tail {
-            let start = self.address;
-            let block = self.walker.to(self.spaces, self.isa, start, address.value);
-            if block.complete {
-                self.range(offset, start, self.isa, true, &block);
-                self.address = block.end;
-                self.isa = block.last.next;
-            } else {
-                self.without_memory(offset, start, &block);
-            }
-        }
-        let return_address = (!tail).then_some(address.value);
-        self.sink.element(offset, &Element::Exception { number, return_address });
-    }
-
-    /// Instructions without atoms: a path only where there is no branch, or the last is one.
-    fn q(&mut self, offset: u64, count: Option<u32>, address: Option<Address>) {
-        let (context, address) = match address {
-            Some(address) => (None, address),
-            None => match self.following_address(offset) {
-                Some(found) => found,
-                None => return,
-            },
-        };
-        let start = self.address;
-        if !self.needs_address && !self.needs_context {
-            let (mut block, mut walked) = (Block { end: start, ..Block::default() }, 0);
-            let wanted = count.unwrap_or(0).min(1 << 16);
-            let mut is_branch = false;
-            while walked < wanted && !is_branch {
-                let Some(last) = self.walker.instruction(self.spaces, self.isa, block.end) else { break };
-                walked += 1;
-                block.end = block.end.wrapping_add(u64::from(last.size));
-                (block.instructions, block.last) = (walked, last);
-                is_branch = matches!(last.kind, Kind::Direct | Kind::Indirect);
-            }
-            if count == Some(walked) && walked > 0 && (is_branch || block.end == address.value) {
-                self.range(offset, start, self.isa, true, &block);
-            } else {
-                let start = Some(start);
-                let unknown = Element::UnknownPath { start, end: address.value, instructions: count };
-                self.sink.element(offset, &unknown);
-            }
-        } else {
-            let start = (!self.needs_address).then_some(start);
-            let unknown = Element::UnknownPath { start, end: address.value, instructions: count };
-            self.sink.element(offset, &unknown);
-        }
-        self.go(address.value, self.isa_of(address.is1));
-        self.returns.address();
-        if let Some((context, is1)) = context {
-            self.context(offset, &context, is1);
-        }
-    }
-
-    /// A waypoint at this address was executed, with everything from where we are to it.
-    fn source_address(&mut self, offset: u64, address: &Address) {
-        let isa = self.isa;
-        let Some(last) = self.walker.instruction(self.spaces, isa, address.value) else {
-            self.sink.element(offset, &Element::NoMemory { address: address.value });
-            return;
-        };
-        let end = address.value.wrapping_add(u64::from(last.size));
-        let mut start = self.address;
-        if self.needs_address || start > address.value {
-            self.needs_address = false;
-            start = address.value;
-        }
-        let mut block = Block { end, instructions: 1, last, complete: true };
-        if end.wrapping_sub(start) > u64::from(last.size) {
-            if isa == Isa::T32 {
-                let walked = self.walker.to(self.spaces, isa, start, end);
-                if walked.complete {
-                    block.instructions = walked.instructions;
-                } else {
-                    self.sink.element(offset, &Element::NoMemory { address: walked.end });
-                    start = address.value;
-                }
-            } else {
-                block.instructions = u32::try_from((end - start) / 4).unwrap_or(u32::MAX);
-            }
-        }
-        self.address = end;
-        if last.link {
-            self.returns.push(end, isa);
-        }
-        match last.kind {
-            Kind::Direct => self.address = last.target,
-            Kind::Indirect => {
-                self.needs_address = true;
-                self.returns.indirect();
-            }
-            _ => {}
-        }
-        self.isa = last.next;
-        self.range(offset, start, isa, true, &block);
-    }
-
     /// Takes the newest P0 elements away, with all between them but times and events.
     fn cancel(&mut self, here: u64, elements: u32) {
         let mut left = elements;
