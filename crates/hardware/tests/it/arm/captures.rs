@@ -96,7 +96,8 @@ pub fn compare(name: &str, by: &str, directory: &Path, buffer: usize, mut listin
     } else if listing.elements.is_empty() {
         notes.push("the oracle listed packets only".to_owned());
     }
-    let (mut elements, mut ranges, mut made_up, mut from_nowhere) = (Count::default(), Count::default(), 0, 0);
+    let (mut elements, mut ranges, mut made_up, mut from_nowhere) =
+        (Count::default(), Count::default(), 0, 0);
     let folder = directory.file_name().unwrap().to_string_lossy();
     for (id, expected) in &mut listing.elements {
         for (_, range) in ORACLE_MADE_UP.iter().filter(|(of, _)| *of == folder) {
@@ -114,7 +115,8 @@ pub fn compare(name: &str, by: &str, directory: &Path, buffer: usize, mut listin
         let same = ours.iter().zip(&*expected).take_while(|(ours, theirs)| ours == theirs);
         ranges.same += same.filter(|(ours, _)| is_range(ours)).count();
     }
-    let known_left_out = ORACLE_LEAVES_OUT.iter().find(|(of, _)| *of == folder).map_or(0, |(_, bytes)| *bytes);
+    let known_left_out =
+        ORACLE_LEAVES_OUT.iter().find(|(of, _)| *of == folder).map_or(0, |(_, bytes)| *bytes);
     let is_compared = !listing.elements.is_empty();
     let known_made_up = ORACLE_MADE_UP.iter().filter(|(of, _)| *of == folder && is_compared).count();
     let of_buffer = FROM_NOWHERE.iter().find(|(of, index, _)| *of == folder && *index == buffer);

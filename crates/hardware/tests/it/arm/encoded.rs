@@ -204,6 +204,45 @@ fn etmv4_runs_are_found_in_each_instruction_set() {
     }
 }
 
+/// Paths of which not every instruction is known.
+#[derive(Default)]
+struct UnknownPaths(Vec<Element>);
+
+impl ElementSink for UnknownPaths {
+    fn element(&mut self, _: u64, element: &Element) {
+        self.0.extend(matches!(element, Element::UnknownPath { .. }).then_some(*element));
+    }
+}
+
+#[test]
+fn instructions_after_a_return_whose_target_nobody_says_are_told() {
+    // Q elements with a count; no return stack.
+    let config = v4::Config { idr0: v4::Config::default().idr0 | 0b01 << 15, ..v4::Config::default() };
+    let mut image = Image::new();
+    // NOP, RET of A64.
+    image.add(Spaces::ANY, 0x1000, [0xD503_201Fu32.to_le_bytes(), 0xD65F_03C0u32.to_le_bytes()].concat());
+    let mut encoder = v4::Encoder::new(&config);
+    encoder.synchronise(v4::TraceInfo::default());
+    encoder.trace_on();
+    encoder.address_context(
+        0x1000,
+        false,
+        &v4::Context { level: 1, is_64_bit: true, ..v4::Context::default() },
+    );
+    encoder.atom(true);
+    encoder.q(5, 0x1004, false);
+    // And from a place that is known, with more instructions than lead there.
+    encoder.q(7, 0x1000, false);
+    let stream = encoder.finish();
+    let mut flow = v4::Flow::new(&config, image, UnknownPaths::default());
+    let mut packets = v4::Packets::new(&config);
+    packets.push(0, &stream, &mut flow);
+    packets.finish(&mut flow);
+    flow.finish();
+    let path = |start, end, count| Element::UnknownPath { start, end, instructions: Some(count) };
+    assert_eq!(flow.into_sink().0, [path(None, 0x1004, 5), path(Some(0x1004), 0x1000, 7)]);
+}
+
 #[test]
 fn etmv4_returns_without_an_address_are_found_by_the_return_stack() {
     let config = v4::Config { configr: 1 << 12, ..v4::Config::default() };
