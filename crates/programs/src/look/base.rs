@@ -45,6 +45,8 @@ pub(super) struct Base {
     pub(super) next: Instant,
     /// How often it has been read to its end.
     pub(super) rounds: u64,
+    /// The newest round that somebody waits for.
+    asked: u64,
 }
 
 /// Some of the names.
@@ -66,12 +68,24 @@ impl Base {
     /// `is_begun`: this process reads it itself.
     pub(super) fn new(path: PathBuf, is_begun: bool) -> Base {
         let (dir, reading, hand, spent) = (None, None, None, Duration::ZERO);
-        Base { path, dir, reading, hand, is_begun, read: 0, spent, next: Instant::now(), rounds: 0 }
+        Base { path, dir, reading, hand, is_begun, read: 0, spent, next: Instant::now(), rounds: 0, asked: 0 }
     }
 
     /// Whether a round has begun that is not over.
     pub(super) fn is_being_read(&self) -> bool {
         self.reading.is_some()
+    }
+
+    /// Somebody waits until all that is there now has been read. Returns the round in which it is.
+    pub(super) fn ask(&mut self) -> u64 {
+        let is_waited_for = self.asked > self.rounds;
+        if !is_waited_for {
+            // What has been read may have passed what is new.
+            self.reading = None;
+        }
+        self.asked = self.rounds + 1 + u64::from(self.is_being_read());
+        self.next = Instant::now();
+        self.asked
     }
 
     /// The next part. `limit`: names that are read at most, in a round.
@@ -127,7 +141,10 @@ impl Base {
         if is_over {
             self.reading = None;
             self.rounds += 1;
-            self.next += POLL_INTERVAL.max(std::mem::take(&mut self.spent) * READING_SHARE);
+            // Who waits for another round does not wait for a rest as well.
+            if self.rounds >= self.asked {
+                self.next += POLL_INTERVAL.max(std::mem::take(&mut self.spent) * READING_SHARE);
+            }
         }
     }
 

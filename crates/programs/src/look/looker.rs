@@ -239,12 +239,7 @@ impl Looker {
             match requests.try_recv() {
                 Ok(Request::Look(number, until)) => {
                     self.newest_look = number;
-                    let rounds = self.bases.iter().map(|(base, state)| {
-                        // One that is being read may have passed what is new.
-                        (*base, state.rounds + 1 + u64::from(state.is_being_read()))
-                    });
-                    let rounds = rounds.collect();
-                    self.bases.values_mut().for_each(|base| base.next = Instant::now());
+                    let rounds = self.bases.iter_mut().map(|(base, state)| (*base, state.ask())).collect();
                     self.looks.push(PendingLook {
                         number,
                         asked: Instant::now(),

@@ -400,3 +400,35 @@ fn a_directory_of_directories_that_was_not_read_since_a_look_is_told() {
     }
     assert!(unseen(&looker).users.is_empty());
 }
+
+#[test]
+fn who_asks_for_a_look_waits_for_no_rest_of_a_directory_that_is_being_read() {
+    let base = tempfile::tempdir().unwrap();
+    let name = |number: u32| base.path().join(format!("rtscope-x{number}"));
+    (0..20_000).for_each(|number| drop(std::fs::File::create(name(number)).unwrap()));
+    let (mut looker, found) = looker(base.path());
+    let part = |looker: &mut Looker| drop(looker.bases.get_mut(&0).unwrap().read(None));
+    // It is read because it is time for it; then somebody asks, and another one while it is read for him.
+    part(&mut looker);
+    let (requests, requested) = std::sync::mpsc::channel();
+    for number in 1..=2 {
+        requests.send(Request::Look(number, Until::AllSeen)).unwrap();
+        looker.wake.write(1).unwrap();
+        assert!(looker.serve(&requested));
+        part(&mut looker);
+    }
+    let rounds: Vec<u64> = looker.looks.iter().map(|look| look.rounds[&0]).collect();
+    assert_eq!(rounds, [1, 2], "what was read for nobody counts for nobody");
+    // Reading once takes far less than the rest after it.
+    let begun = Instant::now();
+    while looker.bases[&0].rounds < 1 {
+        looker.read_bases();
+    }
+    let once = begun.elapsed();
+    while looker.bases[&0].rounds < 2 {
+        assert!(looker.bases[&0].next <= Instant::now(), "it rests after {once:?}");
+        looker.read_bases();
+    }
+    assert!(looker.bases[&0].next > Instant::now() + once, "it rests when nobody waits");
+    drop(found);
+}
