@@ -106,10 +106,15 @@ static inline int rtscope_thread_init(void)
 }
 
 #if defined(RTSCOPE_START_BY_HAND)
-/* From here on this program can be recorded. Once, and before it has a second thread that records. */
+/*
+ * From here on this program can be recorded. Once, and before it has a second thread that records: later calls do nothing, and one at the same time returns before the
+ * first has started it.
+ */
 static inline void rtscope_start(void)
 {
-	rtscope__start();
+	/* ORDER: relaxed; it says who starts, and the others use nothing of that. Two would put the object into the same list twice, which then has no end. */
+	if (!__atomic_exchange_n(&rtscope__started, 1, __ATOMIC_RELAXED))
+		rtscope__start();
 }
 #endif
 

@@ -318,6 +318,8 @@ RTSCOPE__HIDDEN struct rtscope__thread rtscope__pageless = { 0 };
  */
 RTSCOPE__HIDDEN __thread struct rtscope__thread *rtscope__own = &rtscope__none;
 RTSCOPE__HIDDEN struct rtscope__shared *rtscope__leader = 0;
+/* Somebody has called rtscope_start(). */
+RTSCOPE__HIDDEN int rtscope__started = 0;
 /* The leader's, in each copy. */
 RTSCOPE__HIDDEN ptrdiff_t rtscope__offset = 0;
 

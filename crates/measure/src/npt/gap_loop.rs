@@ -68,7 +68,7 @@ unsafe extern "C" {
     safe fn rtscope_npt_core(additions: u64) -> u64;
 }
 
-/// `rtscope_start()` takes no two threads at a time: both would add the program to the same list, which then has no end.
+/// A second call of `rtscope_start()` at the same time would return before the program can be recorded.
 static START: Once = Once::new();
 
 type Run = unsafe extern "C" fn(*mut RawNpt);
