@@ -310,9 +310,10 @@ impl From<DecodeError> for Failure {
             error @ (DecodeError::Perf { .. } | DecodeError::Snapshot(_)) => {
                 Failure::Damaged(error.to_string())
             }
-            error @ (DecodeError::NoUnit(_) | DecodeError::Nothing { .. } | DecodeError::Program(_)) => {
-                Failure::Usage(error.to_string())
-            }
+            error @ (DecodeError::NoUnit(_)
+            | DecodeError::Nothing { .. }
+            | DecodeError::Program(_)
+            | DecodeError::Catalog { .. }) => Failure::Usage(error.to_string()),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::io::{self, BufWriter};
 /// Opens, decodes, says what is missing.
 pub fn run(options: &DecodeOptions) -> Result<(), Failure> {
     check(options)?;
-    let mut decoding = Decoding::open(&options.capture, &options.settings())?;
+    let mut decoding = Decoding::open(&options.capture, &options.settings()?)?;
     match &options.output {
         Some(target) => decoding.write(target, options.clock_offset, options.programs.as_deref())?,
         None => show(&mut decoding, options)?,
@@ -49,6 +49,9 @@ fn check(options: &DecodeOptions) -> Result<(), Failure> {
         "--unit is for a raw file: a snapshot directory says what wrote each of its files"
     } else if !options.image.is_empty() && runs_nothing {
         "--image is for units that record what was executed; STP and ITM carry messages"
+    } else if (options.sys_t || !options.sys_t_catalog.is_empty()) && options.unit.is_some() && !of(Unit::Stp)
+    {
+        "--sys-t and --sys-t-catalog are for messages of an STM (--unit stp, or a --source of that unit)"
     } else if options.time && !options.packets && !options.flow {
         "--time is shown with --packets or --flow; a trace (-o) has times in any case"
     } else {

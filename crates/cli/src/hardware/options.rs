@@ -4,7 +4,7 @@
 use crate::args::JsonOutput;
 use crate::exit::help;
 use clap::{Subcommand, ValueHint};
-use rtscope_hardware::decode::{Settings, SourceUnit, Unit};
+use rtscope_hardware::decode::{DecodeError, Settings, SourceUnit, Unit, read_catalogs};
 use rtscope_hardware::program::NamedProgram;
 use rtscope_hardware::pt::{ClockConfig, TscRatio};
 use rtscope_session::hardware::capture::EventSpec;
@@ -12,6 +12,7 @@ use rtscope_session::units::{Bytes, DurationNs};
 use rtscope_shield::Cpus;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub const EXAMPLES: &str = help!(
     "Examples:
@@ -61,6 +62,8 @@ const DECODE_EXAMPLES: &str = help!(
       A raw file of a known unit.
   rtscope hardware decode etb.bin --unit frames --source 0x10=etm4 --source 0x20=stp
       CoreSight frames, with the units of their sources.
+  rtscope hardware decode stm.bin --unit stp --sys-t-catalog firmware.xml -o trace/
+      Messages of MIPI SyS-T as text, with the catalogue of whoever sent them.
   rtscope hardware decode stm.bin --unit stp --programs trace/ -o events/
       Events of programs that rtscope record --backend stm -o trace/ has sent to an STM.
   rtscope hardware decode capture/ --programs trace/ -o events/
@@ -168,6 +171,12 @@ pub struct DecodeOptions {
     /// has recorded
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "output", conflicts_with = "clock_offset")]
     pub programs: Option<PathBuf>,
+    /// With --output: messages of an STM are of MIPI SyS-T
+    #[arg(long, requires = "output", conflicts_with = "programs")]
+    pub sys_t: bool,
+    /// A catalogue of SyS-T (XML) with the formats and names that messages refer to; may be repeated, implies --sys-t
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "output", conflicts_with = "programs")]
+    pub sys_t_catalog: Vec<PathBuf>,
     /// With --output: nanoseconds that are added to all times, CLOCK_MONOTONIC less the clock of the capture
     #[arg(long, value_name = "NS", default_value_t = 0, allow_negative_numbers = true, requires = "output")]
     pub clock_offset: i64,
@@ -181,8 +190,9 @@ pub struct DecodeOptions {
 
 impl DecodeOptions {
     /// What they say of the capture.
-    pub fn settings(&self) -> Settings {
-        Settings {
+    pub fn settings(&self) -> Result<Settings, DecodeError> {
+        let sys_t = self.sys_t || !self.sys_t_catalog.is_empty();
+        Ok(Settings {
             unit: self.unit,
             sources: self.source.clone(),
             clock_hz: self.clock_hz,
@@ -192,6 +202,7 @@ impl DecodeOptions {
                 nominal_ratio: self.nominal_ratio,
             },
             programs: self.image.clone(),
-        }
+            sys_t: sys_t.then(|| read_catalogs(&self.sys_t_catalog)).transpose()?.map(Arc::new),
+        })
     }
 }

@@ -5,9 +5,10 @@
 
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{Branch, EventAttribute, SampleId};
-use rtscope_testkit::elf;
+use rtscope_hardware::{stp, syst};
 use rtscope_testkit::hardware::{BASE, FUNCTIONS, code, recording, whole_run};
 use rtscope_testkit::perfetto::{COMPLAINTS, engine, query};
+use rtscope_testkit::{babeltrace2, elf};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,6 +174,51 @@ fn branch_stacks_from_a_pipe_become_a_trace() {
 }
 
 #[test]
+fn messages_of_sys_t_are_texts_for_any_reader_of_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let origin = syst::Origin::Module(4);
+    let (location, ticks) = (None, None);
+    let sender = syst::Encoder { origin, unit: 6, location, ticks, has_length: true, has_checksum: true };
+    let mut encoder = stp::Encoder::new();
+    encoder.sync().frequency(1_000_000, None).master(5).channel(2);
+    for (ticks, speed) in [(2_000, 250_u32), (3_000, 7)] {
+        let payload = [16, speed].map(u32::to_le_bytes).concat();
+        let message = sender.message(3, 1, syst::Severity::Warning, &payload);
+        for (place, byte) in message.into_iter().enumerate() {
+            encoder.data(stp::Width::D8, byte.into(), (place == 0).then_some(ticks));
+        }
+        encoder.flag(None);
+    }
+    fs::write(path("stm.bin"), encoder.finish()).unwrap();
+    let catalog = r#"<Client Name="motor"><Modules><Module ID="4">driver</Module></Modules>
+        <Catalog32><Format ID="16">speed %d&#10;</Format></Catalog32></Client>"#;
+    fs::write(path("motor.xml"), catalog).unwrap();
+    let decode = |options: &[&str], trace: &Path| {
+        let output = ["--unit", "stp", "-o", trace.to_str().unwrap()];
+        stdout(&decode(&path("stm.bin"), &[&output[..], options].concat()));
+    };
+    let catalog = path("motor.xml");
+    decode(&["--sys-t-catalog", catalog.to_str().unwrap()], &path("named"));
+    decode(&["--sys-t"], &path("numbers"));
+    decode(&[], &path("bytes"));
+    let texts = |name: &str| {
+        let printed = stdout(&rtscope(&["print", path(name).to_str().unwrap(), "--format", "json"]));
+        let text = |line: &str| {
+            let event: Value = serde_json::from_str(line).unwrap();
+            event["fields"]["text"].as_str().map(str::to_owned)
+        };
+        printed.lines().map(text).collect::<Vec<_>>()
+    };
+    let expected = |texts: [&str; 2]| texts.map(|text| Some(text.to_owned())).to_vec();
+    assert_eq!(texts("named"), expected(["speed 250", "speed 7"]));
+    assert_eq!(texts("numbers"), expected(["0x10 fa000000", "0x10 07000000"]));
+    assert!(texts("bytes").iter().all(|text| text.as_ref().is_some_and(|text| text.starts_with("3"))));
+    let Some(read) = babeltrace2::text(&path("named"), &[]) else { return };
+    assert!(read.contains("speed 250") && read.contains("\"driver\"") && read.contains("WARNING"), "{read}");
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let (file, _) = written(folder.path());
@@ -210,10 +256,24 @@ fn what_is_wrong_is_said_with_its_exit_code() {
         (&["--tsc-ratio", "2/1"], "--unit pt"),
         (&["--clock-hz", "0"], "--clock-hz"),
         (&["--mtc-freq", "16"], "--mtc-freq"),
+        (&["--sys-t"], "--output"),
+        (&["--sys-t", "-o", "t", "--unit", "pt"], "messages of an STM"),
+        (&["--sys-t-catalog", "/proc/self/exe", "-o", "t", "--programs", "p"], "--programs"),
     ] {
         refused(decode(&file, options), 2, text);
     }
     refused(decode(folder.path(), &["--unit", "pt"]), 2, "snapshot directory");
+    let catalog = path("catalog.xml");
+    for (content, text) in
+        [("no XML", "not XML"), ("<Client><Modules><Module ID='x'/></Modules></Client>", "'x'")]
+    {
+        fs::write(&catalog, content).unwrap();
+        refused(
+            decode(&path("raw"), &["--unit", "stp", "-o", "t", "--sys-t-catalog", catalog.to_str().unwrap()]),
+            2,
+            text,
+        );
+    }
     let image = ["--image", "/proc/self/exe"];
     refused(decode(&path("raw"), &[&image[..], &["--unit", "stp"]].concat()), 2, "--image");
     let frames = ["--unit", "frames", "--source", "1=stp", "--source", "2=itm"];

@@ -36,7 +36,7 @@ impl<'s> StreamLane<'s> {
     /// At its beginning, with the packets of STP for this sink, and no events. `None`: the stream is of another unit.
     #[must_use]
     pub fn of_packets(stream: &'s Stream, sink: &'s mut dyn crate::stp::Sink) -> Option<StreamLane<'s>> {
-        matches!(stream.kind, StreamKind::Stp)
+        matches!(stream.kind, StreamKind::Stp(_))
             .then(|| StreamLane::with(stream, Box::new(StpPackets::new(sink))))
     }
 

@@ -25,7 +25,7 @@ mod stp;
 mod summary;
 
 pub use lane::StreamLane;
-pub use open::{Capture, DecodeError, Settings, SourceUnit, Stream, StreamKind, Unit, open};
+pub use open::{Capture, DecodeError, Settings, SourceUnit, Stream, StreamKind, Unit, open, read_catalogs};
 pub use operands::OperandSink;
 pub use pt::PtSettings;
 pub use samples::SampleLane;

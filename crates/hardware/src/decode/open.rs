@@ -10,14 +10,15 @@ use super::pt::{Pt, PtSettings};
 use super::spe::Spe;
 use super::stp::Stp;
 use super::{captured, perf, snapshot};
+use crate::Lost;
 use crate::capture::CaptureInfo;
 use crate::coresight::{Deformatter, FrameSink, Framing};
 use crate::etm::{Image, ptm, v3, v4};
 use crate::perfdata::{PerfError, PerfFile, ReadAt};
 use crate::program::{Memory, NamedProgram, Program, ProgramError};
 use crate::pt::ClockConfig;
+use crate::syst::{Collateral, CollateralError};
 use crate::trace::HardwareEvent;
-use crate::{Lost, stp};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,14 @@ pub enum DecodeError {
     /// A program's file.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// A catalogue of SyS-T.
+    #[error("{}: {source}", path.display())]
+    Catalog {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: CollateralError,
+    },
     /// Nothing says which unit wrote it.
     #[error("{} is neither a perf.data nor a snapshot directory; say with --unit what wrote it", .0.display())]
     NoUnit(PathBuf),
@@ -181,6 +190,22 @@ pub struct Settings {
     pub pt: ClockConfig,
     /// Programs that ran.
     pub programs: Vec<NamedProgram>,
+    /// Messages of an STM are of MIPI SyS-T, with these catalogues.
+    pub sys_t: Option<Arc<Collateral>>,
+}
+
+/// Catalogues of MIPI SyS-T.
+///
+/// # Errors
+/// When one cannot be read, or is none.
+pub fn read_catalogs(paths: &[PathBuf]) -> Result<Collateral, DecodeError> {
+    let mut all = Collateral::default();
+    for path in paths {
+        let xml =
+            std::fs::read_to_string(path).map_err(|source| DecodeError::Io { path: path.clone(), source })?;
+        all.add(&xml).map_err(|source| DecodeError::Catalog { path: path.clone(), source })?;
+    }
+    Ok(all)
 }
 
 impl Settings {
@@ -208,8 +233,8 @@ pub enum StreamKind {
     Etm3(v3::Config),
     /// PTM.
     Ptm(ptm::Config),
-    /// STPv2.
-    Stp,
+    /// STPv2; with catalogues, its messages are of MIPI SyS-T.
+    Stp(Option<Arc<Collateral>>),
     /// ITM and DWT.
     Itm,
     /// Arm SPE.
@@ -228,7 +253,7 @@ impl StreamKind {
             Unit::Ete => StreamKind::Etm4(v4::Config { devarch: Some(ETE), ..v4::Config::default() }),
             Unit::Etm3 => StreamKind::Etm3(v3::Config::default()),
             Unit::Ptm => StreamKind::Ptm(ptm::Config::default()),
-            Unit::Stp => StreamKind::Stp,
+            Unit::Stp => StreamKind::Stp(settings.sys_t.clone()),
             Unit::Itm => StreamKind::Itm,
             Unit::Spe => StreamKind::Spe,
             Unit::Frames | Unit::FramesFsync | Unit::FramesDstream => return None,
@@ -245,7 +270,7 @@ impl StreamKind {
             StreamKind::Etm4(_) => "etm4",
             StreamKind::Etm3(_) => "etm3",
             StreamKind::Ptm(_) => "ptm",
-            StreamKind::Stp => "stp",
+            StreamKind::Stp(_) => "stp",
             StreamKind::Itm => "itm",
             StreamKind::Spe => "spe",
         }
@@ -299,7 +324,7 @@ impl Stream {
             StreamKind::Etm4(config) => Box::new(Etm::<Etm4>::new(config, image(), follower(), hz)),
             StreamKind::Etm3(config) => Box::new(Etm::<Etm3>::new(config, image(), follower(), hz)),
             StreamKind::Ptm(config) => Box::new(Etm::<Ptm>::new(config, image(), follower(), hz)),
-            StreamKind::Stp => Box::new(Stp::new(stp::Framing::FlagEnds, hz)),
+            StreamKind::Stp(sys_t) => Box::new(Stp::new(hz, sys_t.clone())),
             StreamKind::Itm => Box::new(Itm::new(hz)),
             StreamKind::Spe => Box::new(Spe::new(hz)),
         }

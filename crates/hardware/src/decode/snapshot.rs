@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A snapshot directory in OpenCSD's form as a capture.
 
-use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
+use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, Unit, sources};
 use crate::coresight::Framing;
 use crate::coresight::snapshot::{Core, Format, Snapshot, Source};
 use crate::etm::Image;
@@ -37,7 +37,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
         let framing = match buffer.format {
             Format::Source => {
                 for source in &of_buffer {
-                    match kind(&snapshot, source) {
+                    match kind(&snapshot, source, settings) {
                         Some(kind) => {
                             let known = known(&snapshot, source, &named, &mut capture.notes);
                             capture.streams.push(stream(source.name.clone(), kind, None, known));
@@ -54,7 +54,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
         let (mut strangers, mut strange_bytes) = (0u64, 0);
         for (id, bytes) in sources(&file, &pieces, framing).map_err(failed)? {
             let source = of_buffer.iter().find(|source| source.trace_id() == Some(id));
-            match source.map(|source| (source, kind(&snapshot, source))) {
+            match source.map(|source| (source, kind(&snapshot, source, settings))) {
                 Some((source, Some(kind))) => {
                     let name = format!("{} (source {id:#x})", source.name);
                     let known = known(&snapshot, source, &named, &mut capture.notes);
@@ -87,7 +87,7 @@ fn passed_over(source: &Source) -> String {
     format!("{} is of {}, which is not decoded", source.name, source.kind)
 }
 
-fn kind(snapshot: &Snapshot, source: &Source) -> Option<StreamKind> {
+fn kind(snapshot: &Snapshot, source: &Source, settings: &Settings) -> Option<StreamKind> {
     let core = snapshot.core_of(source);
     if source.is_etm4() {
         return Some(StreamKind::Etm4(source.etm4_config(core)));
@@ -100,7 +100,7 @@ fn kind(snapshot: &Snapshot, source: &Source) -> Option<StreamKind> {
     }
     let kind = source.kind.to_ascii_uppercase();
     match kind {
-        kind if kind.starts_with("STM") => Some(StreamKind::Stp),
+        kind if kind.starts_with("STM") => StreamKind::raw(Unit::Stp, settings),
         kind if kind.starts_with("ITM") => Some(StreamKind::Itm),
         _ => None,
     }

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! STP: packets, and the messages of each channel as events.
+//! STP: packets, and the messages of each channel as events: bytes, or what MIPI SyS-T says in them.
 
 use super::{Findings, SeenPacket, UnitDecoder, ns_of};
-use crate::stp::{Decoder, Framing, Item, Lost, Messages, Packet, Payload, Sink};
+use crate::stp::{self, Decoder, Framing, Item, Lost, Messages, Packet, Payload, Sink};
+use crate::syst::{Checksum, Collateral, Message};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
 use std::fmt;
+use std::sync::Arc;
 
 /// Longer messages are cut in events; their size is told.
 const TEXT_MAX: usize = 1024;
+/// And longer texts of SyS-T, of which a few bytes can make any length.
+const SYS_T_TEXT_MAX: usize = 4096;
 
-type Give = Box<dyn FnMut(&crate::stp::Message<'_>)>;
+type Give = Box<dyn FnMut(&stp::Message<'_>)>;
 
 pub(super) struct Stp {
     decoder: Decoder,
-    framing: Framing,
+    /// Messages are of SyS-T, with these catalogues.
+    sys_t: Option<Arc<Collateral>>,
     /// What the user says, where the stream does not.
     clock_hz: Option<u64>,
     items: Vec<Item>,
@@ -23,23 +28,22 @@ pub(super) struct Stp {
 }
 
 impl Stp {
-    pub(super) fn new(framing: Framing, clock_hz: Option<u64>) -> Stp {
+    pub(super) fn new(clock_hz: Option<u64>, sys_t: Option<Arc<Collateral>>) -> Stp {
         let made = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
-        let into = made.clone();
+        let (into, catalogs) = (made.clone(), sys_t.clone());
         let give: Give = Box::new(move |message| {
-            let numbers = [message.master.into(), message.channel.into(), message.bytes.len() as u64];
-            let text = text_of(message.bytes).into();
-            let mut event = HardwareEvent::new(EventClassKind::Message, &numbers, text);
+            let said = catalogs.as_deref().and_then(|catalogs| sys_t_event(message, catalogs));
+            let mut event = said.unwrap_or_else(|| event_of(message));
             // Ticks for now: the frequency may be told later than the message began.
             event.time_ns = message.timestamp.map(|time| time.ticks);
             into.borrow_mut().push(event);
         });
         Stp {
             decoder: Decoder::new(),
-            framing,
+            sys_t,
             clock_hz,
             items: Vec::new(),
-            messages: Messages::new(framing, give),
+            messages: Messages::new(Framing::FlagEnds, give),
             made,
         }
     }
@@ -89,7 +93,7 @@ impl UnitDecoder for Stp {
 
     fn interrupt(&mut self, found: &mut dyn Findings) {
         self.finish(found);
-        let next = Stp::new(self.framing, self.hz());
+        let next = Stp::new(self.hz(), self.sys_t.take());
         *self = next;
     }
 
@@ -144,6 +148,40 @@ impl UnitDecoder for StpPackets<'_> {
     fn finish(&mut self, found: &mut dyn Findings) {
         self.decoder.finish(&mut Heard { sink: &mut *self.sink, found });
     }
+}
+
+/// A message of which only its bytes are known.
+fn event_of(message: &stp::Message<'_>) -> HardwareEvent {
+    let numbers = [message.master.into(), message.channel.into(), message.bytes.len() as u64];
+    HardwareEvent::new(EventClassKind::Message, &numbers, text_of(message.bytes).into())
+}
+
+/// A message of SyS-T. `None`: it is none.
+fn sys_t_event(bytes: &stp::Message<'_>, catalogs: &Collateral) -> Option<HardwareEvent> {
+    let message = Message::parse(bytes.bytes).ok()?;
+    let said = catalogs.text(&message);
+    let mut faults: Vec<String> = said.error.iter().map(ToString::to_string).collect();
+    if message.checksum == Checksum::Wrong {
+        faults.push("its checksum is wrong".to_owned());
+    }
+    let text = first(&said.text, SYS_T_TEXT_MAX);
+    if text.len() < said.text.len() {
+        faults.push(format!("longer than {SYS_T_TEXT_MAX} bytes"));
+    }
+    let numbers = [bytes.master.into(), bytes.channel.into(), message.unit.into()];
+    let mut event = HardwareEvent::new(EventClassKind::SysT, &numbers, text.trim_end().into());
+    let ticks = message.ticks.map(|ticks| ticks.to_string()).unwrap_or_default();
+    let severity = message.severity.name().to_owned();
+    let [kind, origin, location] =
+        [said.kind, said.origin, said.location].map(|name| first(&name, TEXT_MAX).to_owned());
+    event.more = vec![severity, kind, origin, location, ticks, faults.join("; ")];
+    Some(event)
+}
+
+/// At most so many bytes of it.
+fn first(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Text if it is text, else bytes in base 16.

@@ -28,6 +28,8 @@ pub enum EventClassKind {
     Write,
     /// A message of an STM channel.
     Message,
+    /// A message of an STM channel that is one of MIPI SyS-T.
+    SysT,
     /// A stimulus of an ITM port.
     Stimulus,
     /// An exception or an interrupt.
@@ -47,12 +49,13 @@ use FieldKind::{Hex, Number, Text};
 
 impl EventClassKind {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [EventClassKind; 10] = [
+    pub(super) const ALL: [EventClassKind; 11] = [
         EventClassKind::FunctionEntry,
         EventClassKind::FunctionExit,
         EventClassKind::Branch,
         EventClassKind::Write,
         EventClassKind::Message,
+        EventClassKind::SysT,
         EventClassKind::Stimulus,
         EventClassKind::Exception,
         EventClassKind::Sample,
@@ -69,6 +72,7 @@ impl EventClassKind {
             EventClassKind::Branch => "hardware:branch",
             EventClassKind::Write => "hardware:write",
             EventClassKind::Message => "hardware:message",
+            EventClassKind::SysT => "hardware:sys_t",
             EventClassKind::Stimulus => "hardware:stimulus",
             EventClassKind::Exception => "hardware:exception",
             EventClassKind::Sample => "hardware:sample",
@@ -89,6 +93,18 @@ impl EventClassKind {
             EventClassKind::Message => {
                 &[("master", Number), ("channel", Number), ("size", Number), ("text", Text)]
             }
+            EventClassKind::SysT => &[
+                ("master", Number),
+                ("channel", Number),
+                ("text", Text),
+                ("severity", Text),
+                ("kind", Text),
+                ("origin", Text),
+                ("unit", Number),
+                ("location", Text),
+                ("ticks", Text),
+                ("fault", Text),
+            ],
             EventClassKind::Stimulus => &[("port", Number), ("size", Number), ("value", Hex), ("text", Text)],
             EventClassKind::Exception => &[("number", Number), ("address", Hex), ("kind", Text)],
             EventClassKind::Sample => &[("address", Hex), ("symbol", Text)],
@@ -147,8 +163,10 @@ pub struct HardwareEvent {
     pub class: EventClassKind,
     /// The class's numbers, in the order of its fields.
     pub numbers: [u64; 4],
-    /// The class's text.
+    /// The class's first text.
     pub text: Arc<str>,
+    /// Its other texts, in the order of its fields.
+    pub more: Vec<String>,
     /// Of [`EventClassKind::Lost`]: why.
     pub lost: Option<LossReason>,
 }
@@ -159,7 +177,13 @@ impl HardwareEvent {
     pub fn new(class: EventClassKind, numbers: &[u64], text: Arc<str>) -> HardwareEvent {
         let mut all = [0; 4];
         all.iter_mut().zip(numbers).for_each(|(place, number)| *place = *number);
-        HardwareEvent { time_ns: None, cpu: None, thread: None, class, numbers: all, text, lost: None }
+        let (time_ns, cpu, thread, lost) = (None, None, None, None);
+        HardwareEvent { time_ns, cpu, thread, class, numbers: all, text, more: Vec::new(), lost }
+    }
+
+    /// Its texts, in the order of its fields.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.text).chain(self.more.iter().map(String::as_str))
     }
 
     /// Something is missing; `bytes`: of the stream, 0 where none are.

@@ -100,11 +100,12 @@ fn classes() -> Vec<UserClass> {
 }
 
 fn payload(event: &HardwareEvent, out: &mut Vec<u8>) {
-    let mut numbers = event.numbers.into_iter();
+    let (mut numbers, mut texts) = (event.numbers.into_iter(), event.texts());
     for (_, kind) in event.class.fields() {
         match kind {
             FieldKind::Text => {
-                out.extend(event.text.bytes().map(|byte| if byte == 0 { b'?' } else { byte }));
+                let text = texts.next().unwrap_or_default();
+                out.extend(text.bytes().map(|byte| if byte == 0 { b'?' } else { byte }));
                 out.push(0);
             }
             _ => out.extend_from_slice(&numbers.next().unwrap_or(0).to_le_bytes()),

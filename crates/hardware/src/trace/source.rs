@@ -205,14 +205,15 @@ impl TraceSource for HardwareSource<'_> {
         for (place, value) in [cpu, pid, tid].into_iter().enumerate() {
             self.values.set(place, value);
         }
-        let mut numbers = event.numbers.into_iter();
+        let (mut numbers, mut texts) = (event.numbers.into_iter(), event.texts());
         for (place, (_, kind)) in fields.iter().enumerate() {
             let value = match kind {
-                FieldKind::Text => Value::Bytes(event.text.as_bytes()),
+                FieldKind::Text => Value::Bytes(texts.next().unwrap_or_default().as_bytes()),
                 _ => Value::Unsigned(numbers.next().unwrap_or(0)),
             };
             self.values.set(CONTEXT.len() + place, value);
         }
+        drop(texts);
         let class = EventClassKind::ALL.iter().position(|kind| *kind == event.class).unwrap_or(0);
         let cpu = event.cpu.map(CpuId);
         self.current = Some((place, event));

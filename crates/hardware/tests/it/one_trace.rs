@@ -2,14 +2,14 @@
 //! Captures become one trace: functions on their threads, values that programs wrote, messages, losses, in order of time.
 
 use rtscope_event::{Item, LossCause, TraceSource, Value};
-use rtscope_hardware::decode::{Settings, StreamLane, Unit, open};
+use rtscope_hardware::decode::{Settings, StreamLane, Unit, open, read_catalogs};
 use rtscope_hardware::etm::{Isa32, ptm, v3};
 use rtscope_hardware::program::{Functions, NamedProgram, Program};
 use rtscope_hardware::pt::Packet;
-use rtscope_hardware::stp;
 use rtscope_hardware::trace::{
     BranchKind, CallStack, Edge, EventClassKind, HardwareEvent, HardwareSource, Lane, LossReason,
 };
+use rtscope_hardware::{stp, syst};
 use rtscope_testkit::elf;
 use rtscope_testkit::hardware::{
     BASE, FUNCTIONS, beginning, code, full, packets, recording, taken, whole_run,
@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 fn settings(folder: &Path) -> Settings {
     let path = folder.join("program");
@@ -26,10 +27,10 @@ fn settings(folder: &Path) -> Settings {
 }
 
 /// An event as text, but for its time: name, thread, and fields.
-type Line = (i64, String);
+pub(super) type Line = (i64, String);
 
 /// All events with their times, and the causes of losses.
-fn lines(capture: &Path, settings: &Settings) -> (Vec<Line>, Vec<LossCause>) {
+pub(super) fn lines(capture: &Path, settings: &Settings) -> (Vec<Line>, Vec<LossCause>) {
     let capture = open(capture, settings).unwrap();
     let lanes = capture.streams.iter().map(|stream| Box::new(StreamLane::new(stream)) as Box<dyn Lane>);
     let mut source = HardwareSource::new(lanes.collect());
@@ -234,6 +235,76 @@ fn messages_of_an_stm_have_the_time_that_its_frequency_gives() {
         (3_000_000, "message master=5 channel=2 size=2 text=00ff"),
     ];
     assert_eq!(lines, expected.map(|(time, line)| (time, line.to_owned())));
+}
+
+/// A message of SyS-T in channel 2 of master 5, as Linux's p_sys-t sends them.
+fn send(encoder: &mut stp::Encoder, ticks: u64, bytes: &[u8]) {
+    for (place, byte) in bytes.iter().enumerate() {
+        encoder.data(stp::Width::D8, u64::from(*byte), (place == 0).then_some(ticks));
+    }
+    encoder.flag(None);
+}
+
+#[test]
+fn messages_of_sys_t_are_events_with_their_text_and_who_sent_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, catalog) = (folder.path().join("stm.bin"), folder.path().join("motor.xml"));
+    let mut encoder = stp::Encoder::new();
+    encoder.sync().frequency(1_000_000, None).master(5).channel(2);
+    let location = Some(syst::Location::Line { file: 3, line: 9 });
+    let origin = syst::Origin::Module(4);
+    let sender =
+        syst::Encoder { origin, unit: 6, location, ticks: Some(77), has_length: true, has_checksum: true };
+    let warning = syst::Severity::Warning;
+    let payload = [&16_u32.to_le_bytes()[..], &(-250_i32).to_le_bytes()].concat();
+    let told = sender.message(3, 1, warning, &payload);
+    send(&mut encoder, 2_000, &told);
+    // Changed on the way.
+    let mut changed = told.clone();
+    changed[23] ^= 4;
+    send(&mut encoder, 3_000, &changed);
+    // A format that nobody has, and no message of SyS-T.
+    let short = syst::Encoder { location: None, ticks: None, has_checksum: false, ..sender };
+    send(&mut encoder, 4_000, &short.message(3, 1, warning, &[17, 0, 0, 0, 0xab]));
+    send(&mut encoder, 5_000, b"\x0fmotr");
+    // A few bytes that make a long text.
+    let long = [&b"%4000d%4000d\0"[..], &[1, 0, 0, 0, 2, 0, 0, 0]].concat();
+    send(&mut encoder, 6_000, &short.message(2, 11, warning, &long));
+    fs::write(&file, encoder.finish()).unwrap();
+    fs::write(
+        &catalog,
+        r#"<Collateral><Client Name="motor"><Modules><Module ID="4">driver</Module></Modules>
+        <SourceFiles><File ID="3">motor.c</File></SourceFiles>
+        <Catalog32><Format ID="16">speed %d</Format></Catalog32></Client></Collateral>"#,
+    )
+    .unwrap();
+    let sys_t = Some(Arc::new(read_catalogs(&[catalog]).unwrap()));
+    let settings = Settings { unit: Some(Unit::Stp), sys_t, ..Settings::default() };
+    let (lines, _) = lines(&file, &settings);
+    let of = "severity=WARNING kind=CATALOG:ID32P32 origin=driver unit=6";
+    let expected = [
+        (
+            2_000_000,
+            format!("sys_t master=5 channel=2 text=speed -250 {of} location=motor.c:9 ticks=77 fault="),
+        ),
+        (
+            3_000_000,
+            format!(
+                "sys_t master=5 channel=2 text=speed -254 {of} location=motor.c:9 ticks=77 fault=its checksum is wrong"
+            ),
+        ),
+        (
+            4_000_000,
+            format!(
+                "sys_t master=5 channel=2 text=0x11 ab {of} location= ticks= fault=its number is not in the collateral"
+            ),
+        ),
+        (5_000_000, "message master=5 channel=2 size=5 text=0f6d6f7472".to_owned()),
+    ];
+    assert_eq!(lines[..4], expected);
+    let (time, long) = &lines[4];
+    assert_eq!((*time, long.len() < 4_500), (6_000_000, true), "{}", long.len());
+    assert!(long.ends_with("fault=longer than 4096 bytes"), "{long}");
 }
 
 /// A stream that is a list.

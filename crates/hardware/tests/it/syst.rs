@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Messages of SyS-T: the given ones against MIPI's printer, and some of our own encoder.
 
+use rtscope_hardware::decode::{Settings, Unit};
 use rtscope_hardware::stp::{self, Framing, Messages, Width};
 use rtscope_hardware::syst::{
     Body, Checksum, Collateral, Encoder, FormatError, Location, Message, Origin, Severity, TextError,
 };
 
+use super::one_trace::lines;
 use super::stm_captures;
 
 /// A line of comma-separated values, with quotes.
@@ -89,6 +91,7 @@ fn each_message_of_mipis_example_has_the_printers_text() {
         same += 1;
     }
     assert_eq!(messages.len(), output.lines().count() - 1);
+    assert_are_events(&messages, &output, &collateral);
     let bytes: usize = messages.iter().map(|(raw, _)| raw.len()).sum();
     stm_captures::row(
         "sys-t/input_client64.txt",
@@ -99,6 +102,28 @@ fn each_message_of_mipis_example_has_the_printers_text() {
         bytes as u64,
         0,
     );
+}
+
+/// A trace has the printer's texts, too.
+fn assert_are_events(messages: &[(Vec<u8>, Vec<u8>)], output: &str, collateral: &Collateral) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stm.bin");
+    let stream: Vec<u8> = messages.iter().flat_map(|(_, stream)| stream).copied().collect();
+    std::fs::write(&file, stream).unwrap();
+    let sys_t = Some(std::sync::Arc::new(collateral.clone()));
+    let clock_hz = Some(1_000_000_000);
+    let (events, lost) =
+        lines(&file, &Settings { unit: Some(Unit::Stp), sys_t, clock_hz, ..Settings::default() });
+    assert_eq!((events.len(), lost.len()), (messages.len(), 0));
+    for ((_, event), line) in events.iter().zip(output.lines().skip(1)) {
+        let cell = cells(line);
+        let [text, kind, severity, origin, unit, place] = [1, 2, 3, 4, 5, 8].map(|place| &cell[place]);
+        let said = format!(
+            "text={} severity={severity} kind={kind} origin={origin} unit={unit} location={place} ",
+            text.trim_end()
+        );
+        assert!(event.replace('\n', " ").contains(&said) && event.ends_with("fault="), "{event}: {said}");
+    }
 }
 
 fn bytes_of_stp(stream: &[u8]) -> Vec<u8> {
