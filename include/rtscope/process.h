@@ -227,8 +227,7 @@ static inline void rtscope__disable(struct rtscope__shared *shared, uint64_t ses
 static inline uint64_t rtscope__namespace(struct rtscope__shared *shared, const char *path)
 {
 	/* Followed, unlike our own files: this link is the kernel's. */
-	if (rtscope__call_again(__NR_statx, RTSCOPE__AT_FDCWD, (long)path, 0, STATX_BASIC_STATS,
-				(long)&shared->room->status, 0))
+	if (rtscope__ask_status(RTSCOPE__AT_FDCWD, path, 0, &shared->room->status))
 		return 0;
 	return shared->room->status.stx_ino;
 }

@@ -208,13 +208,65 @@ struct rtscope__file {
 };
 #define RTSCOPE__NO_FILE (~(uint64_t)0)
 
+/* A word of a struct stat of 64-bit Linux. */
+static inline uint64_t rtscope__word_of_stat(const void *stat, int number)
+{
+	uint64_t word;
+
+	__builtin_memcpy(&word, (const char *)stat + 8 * number, sizeof(word));
+	return word;
+}
+
+/*
+ * What struct stat says, in the same memory: of struct statx all that this header asks for. (All words are read before the first is written.)
+ */
+static inline void rtscope__make_statx(struct statx *status)
+{
+	const uint64_t device = rtscope__word_of_stat(status, 0), inode = rtscope__word_of_stat(status, 1);
+	const uint64_t size = rtscope__word_of_stat(status, 6), changed_s = rtscope__word_of_stat(status, 11);
+#if defined(__x86_64__)
+	const uint64_t mode = rtscope__word_of_stat(status, 3), user = mode >> 32;
+	const uint64_t of_device = rtscope__word_of_stat(status, 5);
+#else
+	const uint64_t mode = rtscope__word_of_stat(status, 2), user = rtscope__word_of_stat(status, 3);
+	const uint64_t of_device = rtscope__word_of_stat(status, 4);
+#endif
+
+	status->stx_mode = (uint16_t)mode;
+	status->stx_uid = (uint32_t)user;
+	status->stx_ino = inode;
+	status->stx_size = size;
+	status->stx_mtime.tv_sec = (int64_t)changed_s;
+	/* The kernel's new_encode_dev(). */
+	status->stx_dev_major = (uint32_t)(device >> 8) & 0xfff;
+	status->stx_dev_minor = (uint32_t)((device & 0xff) | (device >> 12 & 0xfff00));
+	status->stx_rdev_major = (uint32_t)(of_device >> 8) & 0xfff;
+	status->stx_rdev_minor = (uint32_t)((of_device & 0xff) | (of_device >> 12 & 0xfff00));
+}
+
+/*
+ * statx(2); where that is refused, newfstatat(2): filters of system calls that are older than it (Linux 4.11) refuse it, as those of old containers and sandboxes do, and C
+ * libraries ask in that way then, too.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__ask_status(int file, const char *path, int flags, struct statx *status)
+{
+	long error = rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
+
+	if (error != -RTSCOPE__ENOSYS && error != -RTSCOPE__EPERM)
+		return (int)error;
+	error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
+	if (!error) {
+		RTSCOPE__FRESH(status, sizeof(*status));
+		rtscope__make_statx(status);
+	}
+	return (int)error;
+}
+
 /* Of a path that is not a link, or, with path "", of an open file. */
 static inline int rtscope__status(int file, const char *path, struct statx *status)
 {
 	/* 0x1000: AT_EMPTY_PATH */
-	int flags = RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000);
-
-	return (int)rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
+	return rtscope__ask_status(file, path, RTSCOPE__AT_SYMLINK_NOFOLLOW | (*path ? 0 : 0x1000), status);
 }
 
 /* What tells a file from others, also of other file systems: the numbers of two can be the same. */
@@ -489,8 +541,7 @@ static RTSCOPE__NOT_INLINE uint64_t rtscope__pid_space(void)
 	struct statx status;
 
 	/* Followed, unlike our own files: this link is the kernel's. */
-	if (rtscope__call_again(__NR_statx, RTSCOPE__AT_FDCWD, (long)"/proc/self/ns/pid", 0, STATX_BASIC_STATS,
-				(long)&status, 0))
+	if (rtscope__ask_status(RTSCOPE__AT_FDCWD, "/proc/self/ns/pid", 0, &status))
 		return 0;
 	return status.stx_ino;
 }
