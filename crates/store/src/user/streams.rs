@@ -24,10 +24,11 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 /// All of them.
-pub(super) const STREAMS_MAX: usize = 64;
-/// Those for rings, and for what is late, that whoever comes first may have.
+pub(super) const STREAMS_MAX: usize = OWN_MAX + LATE_MAX + KEPT;
+/// Those for rings, and for what is late, that whoever comes first may have: both, also if he has all rings. A recording that takes over from one that was killed finds full
+/// rings one after the other, and each that is found later begins with events that are late.
 const OWN_MAX: usize = 48;
-const LATE_MAX: usize = 16;
+const LATE_MAX: usize = 24;
 /// Those of users who have none of their kind; the last two are for all who find no other.
 const KEPT: usize = 8;
 const COMMON: usize = 2;

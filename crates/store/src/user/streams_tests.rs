@@ -86,3 +86,24 @@ fn users_who_come_when_there_are_no_more_streams_share_some_and_spoil_no_others(
     }
     streams.finish(now_ns + SECOND_NS).unwrap();
 }
+
+/// As a recorder finds that takes over from one that was killed: each part of the rings begins before the kill, and is read up to now.
+#[test]
+fn full_rings_that_are_found_in_parts_keep_their_times() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut streams = streams(directory.path(), StreamLimits::RECORDING);
+    let (killed_ns, parts) = (1000 * SECOND_NS, LATE_MAX as u64 + 1);
+    for part in 0..parts {
+        let now_ns = killed_ns + SECOND_NS + part;
+        // More than there are streams for rings: they share these.
+        let rings: Vec<usize> = (0..OWN_MAX).map(|_| streams.assign(0, now_ns).unwrap()).collect();
+        for step in 0..20 {
+            for (number, ring) in (0..).zip(&rings) {
+                let time_ns = killed_ns + step * 50_000_000 + part * 50 + number;
+                assert!(write(&mut streams, *ring, time_ns), "part {part}, step {step}, ring {number}");
+            }
+        }
+    }
+    assert!(streams.own.len() == OWN_MAX && streams.late.len() <= LATE_MAX, "{}", streams.late.len());
+    streams.finish(killed_ns + 2 * SECOND_NS).unwrap();
+}

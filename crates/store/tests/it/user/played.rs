@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub const BIRTH: u64 = u64::MAX / 2;
 /// Rings of a user that get a stream of their own; and the streams that a user may have.
 pub const OWN: usize = 48;
-pub const STREAMS: usize = 56;
+pub const STREAMS: usize = 72;
 
 pub fn now() -> Pair {
     Pair::now(counter_kind())

@@ -97,11 +97,11 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
     played.provider(0, 0, 3);
     let mut recording = played.recording();
     let mut rings = rings(&played, OWN as u32 * 2);
-    let begin = now().monotonic_ns;
-    rings[20..].iter_mut().for_each(|ring| ring.events(0, 5));
-    let mut emitted = (rings.len() as u64 - 20) * 5;
+    let (begin, late) = (now().monotonic_ns, STREAMS - OWN + 12);
+    rings[late..].iter_mut().for_each(|ring| ring.events(0, 5));
+    let mut emitted = (rings.len() - late) as u64 * 5;
     recording.poll_for(emitted);
-    let times: Vec<u64> = (0..20).map(|step| begin - step * 1_000_000).collect();
+    let times: Vec<u64> = (0..late as u64).map(|step| begin - step * 1_000_000).collect();
     for (ring, time) in rings.iter_mut().zip(&times) {
         ring.sync(*time, 0);
         ring.event(1, *time);
