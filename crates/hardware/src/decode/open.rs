@@ -201,9 +201,10 @@ pub struct Settings {
 pub fn read_catalogs(paths: &[PathBuf]) -> Result<Collateral, DecodeError> {
     let mut all = Collateral::default();
     for path in paths {
-        let xml =
-            std::fs::read_to_string(path).map_err(|source| DecodeError::Io { path: path.clone(), source })?;
-        all.add(&xml).map_err(|source| DecodeError::Catalog { path: path.clone(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| DecodeError::Io { path: path.clone(), source })?;
+        let xml = String::from_utf8(bytes).map_err(|_| CollateralError::Xml("it is not UTF-8".to_owned()));
+        xml.and_then(|xml| all.add(&xml))
+            .map_err(|source| DecodeError::Catalog { path: path.clone(), source })?;
     }
     Ok(all)
 }

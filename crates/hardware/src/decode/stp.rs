@@ -25,6 +25,8 @@ pub(super) struct Stp {
     /// Packets of messages that are not complete go in here.
     messages: Messages<Give>,
     made: std::rc::Rc<std::cell::RefCell<Vec<HardwareEvent>>>,
+    /// Messages of which it was told that they are missing.
+    missing: u64,
 }
 
 impl Stp {
@@ -45,6 +47,7 @@ impl Stp {
             items: Vec::new(),
             messages: Messages::new(Framing::FlagEnds, give),
             made,
+            missing: 0,
         }
     }
 
@@ -78,6 +81,16 @@ impl Stp {
                 event.time_ns = event.time_ns.zip(hz).and_then(|(ticks, hz)| ns_of(ticks, hz));
                 found.event(event);
             }
+            self.tell_missing(found);
+        }
+    }
+
+    /// Tells of messages that became no event. Of those that were cut, bytes are lost as well.
+    fn tell_missing(&mut self, found: &mut dyn Findings) {
+        let losses = self.messages.losses();
+        let missing = losses.too_long + losses.too_many + losses.unfinished;
+        for _ in std::mem::replace(&mut self.missing, missing)..missing {
+            found.event(HardwareEvent::lost(LossReason::Message, 0));
         }
     }
 }
@@ -101,6 +114,7 @@ impl UnitDecoder for Stp {
         self.decoder.finish(&mut self.items);
         self.give(found);
         self.messages.finish();
+        self.tell_missing(found);
     }
 }
 
@@ -168,13 +182,18 @@ fn sys_t_event(bytes: &stp::Message<'_>, catalogs: &Collateral) -> Option<Hardwa
     if text.len() < said.text.len() {
         faults.push(format!("longer than {SYS_T_TEXT_MAX} bytes"));
     }
-    let numbers = [bytes.master.into(), bytes.channel.into(), message.unit.into()];
+    if message.behind > 0 {
+        faults.push(format!("{} more bytes than its length says", message.behind));
+    }
+    let numbers = [bytes.master.into(), bytes.channel.into()];
     let mut event = HardwareEvent::new(EventClassKind::SysT, &numbers, text.trim_end().into());
     let ticks = message.ticks.map(|ticks| ticks.to_string()).unwrap_or_default();
-    let severity = message.severity.name().to_owned();
+    // Short ones say neither.
+    let severity = message.origin.map(|_| message.severity.name().to_owned()).unwrap_or_default();
+    let unit = message.origin.map(|_| message.unit.to_string()).unwrap_or_default();
     let [kind, origin, location] =
         [said.kind, said.origin, said.location].map(|name| first(&name, TEXT_MAX).to_owned());
-    event.more = vec![severity, kind, origin, location, ticks, faults.join("; ")];
+    event.more = vec![severity, kind, origin, unit, location, ticks, faults.join("; ")];
     Some(event)
 }
 

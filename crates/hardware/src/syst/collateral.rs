@@ -16,13 +16,26 @@ pub enum CollateralError {
     Xml(String),
     /// An attribute is not a number.
     Number(String),
+    /// Elements are in elements, too deep.
+    TooDeep,
+    /// There is no `Client` in it.
+    NoClient,
 }
+
+/// Elements that are in each other, at most: a reader of XML takes stack for each, and the catalogues of SyS-T have seven.
+const DEPTH_MAX: usize = 64;
 
 impl fmt::Display for CollateralError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CollateralError::Xml(reason) => write!(f, "the collateral is not XML: {reason}"),
             CollateralError::Number(text) => write!(f, "'{text}' in the collateral is not a number"),
+            CollateralError::TooDeep => {
+                write!(f, "the collateral has more than {DEPTH_MAX} levels of elements")
+            }
+            CollateralError::NoClient => {
+                f.write_str("it is no collateral of SyS-T: no element 'Client' is in it")
+            }
         }
     }
 }
@@ -105,19 +118,24 @@ impl Collateral {
     /// # Errors
     /// When it is not one.
     pub fn add(&mut self, xml: &str) -> Result<(), CollateralError> {
+        if depth(xml) > DEPTH_MAX {
+            return Err(CollateralError::TooDeep);
+        }
         let document =
             roxmltree::Document::parse(xml).map_err(|error| CollateralError::Xml(error.to_string()))?;
         let clients = document.descendants().filter(|node| node.tag_name().name() == "Client");
+        let before = self.clients.len();
         for node in clients {
             self.clients.push(Client::read(node)?);
         }
-        Ok(())
+        if self.clients.len() > before { Ok(()) } else { Err(CollateralError::NoClient) }
     }
 
     /// The text of a message.
     #[must_use]
     pub fn text(&self, message: &Message<'_>) -> Text {
-        let client = self.client_of(message);
+        let senders = self.senders(message);
+        let mut client = senders.first().copied();
         let (mut text, mut location, mut error) = (String::new(), String::new(), None);
         let outcome = match message.body {
             Body::Build { version, text: banner } => {
@@ -134,9 +152,10 @@ impl Collateral {
                 expand(&mut text, format, arguments, wide).map_err(TextError::Format)
             }
             Body::Catalog { id, wide_id, wide, arguments } => {
-                match client.and_then(|client| client.format(id, wide_id)) {
-                    Some((client, format)) => {
-                        location = client.location(format);
+                match senders.iter().find_map(|sender| sender.format(id, wide_id)) {
+                    Some((sender, format)) => {
+                        client = Some(sender);
+                        location = sender.location(format);
                         expand(&mut text, format.text.as_bytes(), arguments, wide).map_err(TextError::Format)
                     }
                     None => not_in_catalog(&mut text, id, arguments),
@@ -161,21 +180,29 @@ impl Collateral {
         Text { text, kind: kind_name(client, &message.body), origin, location, error }
     }
 
-    fn client_of(&self, message: &Message<'_>) -> Option<&Client> {
-        match message.origin? {
-            Origin::Guid(guid) => {
+    /// The clients that may have sent it, as there may be several catalogues of one. Those that say nothing of themselves may have any module.
+    fn senders(&self, message: &Message<'_>) -> Vec<&Client> {
+        let mut senders: Vec<&Client> = match message.origin {
+            None => Vec::new(),
+            Some(Origin::Guid(guid)) => {
                 let guid = u128::from_be_bytes(guid);
-                self.clients
-                    .iter()
-                    .find(|client| find(&client.guids, |id, mask| id & mask == guid & mask).is_some())
+                let has =
+                    |client: &&Client| find(&client.guids, |id, mask| id & mask == guid & mask).is_some();
+                return self.clients.iter().filter(has).collect();
             }
-            Origin::Module(module) => {
+            Some(Origin::Module(module)) => {
                 let module = u64::from(module);
                 let has =
                     |client: &&Client| find(&client.modules, |id, mask| id & mask == module & mask).is_some();
-                self.clients.iter().find(has).or(self.clients.first())
+                self.clients.iter().filter(has).collect()
             }
+        };
+        if senders.is_empty() {
+            senders.extend(
+                self.clients.iter().filter(|client| client.guids.is_empty() && client.modules.is_empty()),
+            );
         }
+        senders
     }
 
     /// Short messages do not say who sent them.
@@ -191,6 +218,39 @@ impl Collateral {
         let _ = write!(text, "0x{value:x}");
         Err(TextError::NotInCatalog)
     }
+}
+
+/// How deep elements are in each other. Of what is no XML any number.
+fn depth(xml: &str) -> usize {
+    let (mut depth, mut deepest, mut rest) = (0_usize, 0, xml);
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at..];
+        let skipped = [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")];
+        if let Some((_, end)) = skipped.into_iter().find(|(begin, _)| rest.starts_with(begin)) {
+            rest = rest.find(end).map_or("", |at| &rest[at + end.len()..]);
+            continue;
+        }
+        let mut quote = None;
+        let end = rest.find(|c: char| {
+            match (quote, c) {
+                (None, '"' | '\'') => quote = Some(c),
+                (Some(open), c) if open == c => quote = None,
+                _ => {}
+            }
+            quote.is_none() && c == '>'
+        });
+        let (tag, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        match (tag.starts_with("</"), tag.ends_with('/')) {
+            (true, _) => depth = depth.saturating_sub(1),
+            (false, true) => deepest = deepest.max(depth + 1),
+            (false, false) => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+        }
+        rest = behind;
+    }
+    deepest
 }
 
 fn find<T: Copy>(all: &[Masked<T>], matches: impl Fn(T, T) -> bool) -> Option<&Masked<T>> {

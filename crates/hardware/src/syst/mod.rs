@@ -192,6 +192,8 @@ pub struct Message<'a> {
     pub checksum: Checksum,
     /// What it says.
     pub body: Body<'a>,
+    /// Bytes behind what its length says, that are no part of it.
+    pub behind: usize,
 }
 
 impl<'a> Message<'a> {
@@ -204,11 +206,14 @@ impl<'a> Message<'a> {
         let header = rest.u32()?;
         let severity = Severity::ALL[(header >> 4 & 7) as usize];
         match header & 0xf {
-            1 => return Ok(Self::short(Body::Short32(header >> 4))),
+            // They are nothing else: the bytes of any text may begin like them.
+            1 if rest.0.is_empty() => return Ok(Self::short(Body::Short32(header >> 4))),
             7 => {
                 let all = u64::from(header) | u64::from(rest.u32()?) << 32;
-                return Ok(Self::short(Body::Short64(all >> 4)));
+                let is_all = rest.0.is_empty();
+                return is_all.then(|| Self::short(Body::Short64(all >> 4))).ok_or(ParseError::Unknown);
             }
+            1 => return Err(ParseError::Unknown),
             _ => {}
         }
         let module_and_unit = header >> 12 & 0x7ff;
@@ -221,18 +226,21 @@ impl<'a> Message<'a> {
         let length = if header & 1 << 9 == 0 { None } else { Some(rest.u16()?) };
         let ticks = if header & 1 << 11 == 0 { None } else { Some(rest.u64()?) };
         let checksum = if header & 1 << 10 == 0 { Checksum::None } else { rest.checksum(bytes, length)? };
+        let has_checksum = checksum != Checksum::None;
+        let behind =
+            length.filter(|_| !has_checksum).map_or(0, |length| rest.0.len().saturating_sub(length.into()));
         let payload = match length {
             Some(length) => rest.take(usize::from(length))?,
             None => rest.0,
         };
         let body = Body::parse((header & 0xf) as u8, (header >> 24 & 0x3f) as u8, payload)?;
         let unit = (module_and_unit & 0xf) as u8;
-        Ok(Self { severity, origin: Some(origin), unit, location, ticks, checksum, body })
+        Ok(Self { severity, origin: Some(origin), unit, location, ticks, checksum, body, behind })
     }
 
     const fn short(body: Body<'a>) -> Self {
         let (severity, checksum) = (Severity::Max, Checksum::None);
-        Self { severity, origin: None, unit: 0, location: None, ticks: None, checksum, body }
+        Self { severity, origin: None, unit: 0, location: None, ticks: None, checksum, body, behind: 0 }
     }
 }
 

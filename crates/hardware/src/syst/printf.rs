@@ -91,15 +91,21 @@ pub(super) fn expand(
     let mut arguments = Arguments { rest: arguments, wide };
     let mut rest = format;
     while let Some(percent) = rest.iter().position(|byte| *byte == b'%') {
-        text.push_str(&String::from_utf8_lossy(&rest[..percent]));
+        literal(text, &rest[..percent])?;
         rest = &rest[percent + 1..];
         rest = convert(text, rest, &mut arguments)?;
         if text.len() > TEXT_BYTES_MAX {
             return Err(FormatError::TooLong);
         }
     }
-    text.push_str(&String::from_utf8_lossy(rest));
-    Ok(())
+    literal(text, rest)
+}
+
+/// Appends what is no conversion, as far as a text goes.
+fn literal(text: &mut String, bytes: &[u8]) -> Result<(), FormatError> {
+    let room = TEXT_BYTES_MAX.saturating_sub(text.len());
+    text.push_str(&String::from_utf8_lossy(&bytes[..room.min(bytes.len())]));
+    if bytes.len() > room { Err(FormatError::TooLong) } else { Ok(()) }
 }
 
 /// One conversion, of which `format` begins behind the percent sign. Returns what is behind it.

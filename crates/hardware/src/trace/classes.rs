@@ -100,7 +100,7 @@ impl EventClassKind {
                 ("severity", Text),
                 ("kind", Text),
                 ("origin", Text),
-                ("unit", Number),
+                ("unit", Text),
                 ("location", Text),
                 ("ticks", Text),
                 ("fault", Text),
@@ -125,6 +125,8 @@ pub enum LossReason {
     Unreadable,
     /// The program's bytes are not known, or are not those that ran.
     Image,
+    /// A message of an STM is not complete or too long, or too many were open at once.
+    Message,
 }
 
 impl LossReason {
@@ -136,6 +138,7 @@ impl LossReason {
             LossReason::Buffer => "buffer full",
             LossReason::Unreadable => "unreadable bytes",
             LossReason::Image => "no matching program image",
+            LossReason::Message => "an incomplete message, one that is too long, or too many at once",
         }
     }
 
@@ -145,7 +148,7 @@ impl LossReason {
         match self {
             LossReason::Overflow => LossCause::Overrun,
             LossReason::Buffer => LossCause::BufferFull,
-            LossReason::Unreadable | LossReason::Image => LossCause::Unreadable,
+            LossReason::Unreadable | LossReason::Image | LossReason::Message => LossCause::Unreadable,
         }
     }
 }

@@ -124,7 +124,8 @@ impl<'l> HardwareSource<'l> {
                 if event.time_ns.is_none() && event.lost.is_some() {
                     event.time_ns = before;
                 }
-                let Some(time) = event.time_ns else {
+                // Traces have times of 63 bits, some 292 years: more is none.
+                let Some(time) = event.time_ns.filter(|time| i64::try_from(*time).is_ok()) else {
                     self.totals.untimed += 1;
                     lane.events.pop_front();
                     continue;

@@ -267,9 +267,15 @@ fn messages_of_sys_t_are_events_with_their_text_and_who_sent_them() {
     let short = syst::Encoder { location: None, ticks: None, has_checksum: false, ..sender };
     send(&mut encoder, 4_000, &short.message(3, 1, warning, &[17, 0, 0, 0, 0xab]));
     send(&mut encoder, 5_000, b"\x0fmotr");
+    // Text of others begins as short ones do, and one that says too little of its length.
+    send(&mut encoder, 6_000, b"a quick brown fox");
+    send(&mut encoder, 7_000, b"good morning");
+    send(&mut encoder, 8_000, &0x1231_u32.to_le_bytes());
+    let cut = short.message(2, 1, warning, b"stop");
+    send(&mut encoder, 9_000, &[&cut[..], b"more"].concat());
     // A few bytes that make a long text.
     let long = [&b"%4000d%4000d\0"[..], &[1, 0, 0, 0, 2, 0, 0, 0]].concat();
-    send(&mut encoder, 6_000, &short.message(2, 11, warning, &long));
+    send(&mut encoder, 10_000, &short.message(2, 11, warning, &long));
     fs::write(&file, encoder.finish()).unwrap();
     fs::write(
         &catalog,
@@ -281,30 +287,53 @@ fn messages_of_sys_t_are_events_with_their_text_and_who_sent_them() {
     let sys_t = Some(Arc::new(read_catalogs(&[catalog]).unwrap()));
     let settings = Settings { unit: Some(Unit::Stp), sys_t, ..Settings::default() };
     let (lines, _) = lines(&file, &settings);
-    let of = "severity=WARNING kind=CATALOG:ID32P32 origin=driver unit=6";
+    let of = |kind: &str| format!("severity=WARNING kind={kind} origin=driver unit=6");
+    let place = "location=motor.c:9 ticks=77 fault=";
+    let (id, plain) = (of("CATALOG:ID32P32"), of("STRING:GENERIC"));
     let expected = [
-        (
-            2_000_000,
-            format!("sys_t master=5 channel=2 text=speed -250 {of} location=motor.c:9 ticks=77 fault="),
+        format!("sys_t master=5 channel=2 text=speed -250 {id} {place}"),
+        format!("sys_t master=5 channel=2 text=speed -254 {id} {place}its checksum is wrong"),
+        format!(
+            "sys_t master=5 channel=2 text=0x11 ab {id} location= ticks= fault=its number is not in the collateral"
         ),
-        (
-            3_000_000,
-            format!(
-                "sys_t master=5 channel=2 text=speed -254 {of} location=motor.c:9 ticks=77 fault=its checksum is wrong"
-            ),
+        "message master=5 channel=2 size=5 text=0f6d6f7472".to_owned(),
+        "message master=5 channel=2 size=17 text=a quick brown fox".to_owned(),
+        "message master=5 channel=2 size=12 text=good morning".to_owned(),
+        "sys_t master=5 channel=2 text=0x123 severity= kind=SHORT32 origin= unit= location= ticks= \
+         fault=its number is not in the collateral"
+            .to_owned(),
+        format!(
+            "sys_t master=5 channel=2 text=stop {plain} location= ticks= fault=4 more bytes than its length says"
         ),
-        (
-            4_000_000,
-            format!(
-                "sys_t master=5 channel=2 text=0x11 ab {of} location= ticks= fault=its number is not in the collateral"
-            ),
-        ),
-        (5_000_000, "message master=5 channel=2 size=5 text=0f6d6f7472".to_owned()),
     ];
-    assert_eq!(lines[..4], expected);
-    let (time, long) = &lines[4];
-    assert_eq!((*time, long.len() < 4_500), (6_000_000, true), "{}", long.len());
+    let expected: Vec<Line> = (2..).zip(expected).map(|(time, line)| (time * 1_000_000, line)).collect();
+    assert_eq!(lines[..8], expected);
+    let (time, long) = &lines[8];
+    assert_eq!((*time, long.len() < 4_500), (10_000_000, true), "{}", long.len());
     assert!(long.ends_with("fault=longer than 4096 bytes"), "{long}");
+}
+
+#[test]
+fn messages_of_an_stm_that_became_no_event_are_losses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stm.bin");
+    let mut encoder = stp::Encoder::new();
+    encoder.sync().frequency(1_000_000, None).master(5).channel(2);
+    send(&mut encoder, 1_000, b"first");
+    send(&mut encoder, 2_000, &[b'x'; 70_000]);
+    send(&mut encoder, 3_000, b"second");
+    encoder.data(stp::Width::D8, 1, Some(4_000));
+    fs::write(&file, encoder.finish()).unwrap();
+    let (lines, losses) = lines(&file, &Settings { unit: Some(Unit::Stp), ..Settings::default() });
+    let lost = "lost bytes=0 cause=an incomplete message, one that is too long, or too many at once";
+    let expected = [
+        (1_000_000, "message master=5 channel=2 size=5 text=first"),
+        (1_000_000, lost),
+        (3_000_000, "message master=5 channel=2 size=6 text=second"),
+        (3_000_000, lost),
+    ];
+    assert_eq!(lines, expected.map(|(time, line)| (time, line.to_owned())));
+    assert_eq!(losses, [LossCause::Unreadable; 2]);
 }
 
 /// A stream that is a list.

@@ -4,7 +4,8 @@
 use rtscope_hardware::decode::{Settings, Unit};
 use rtscope_hardware::stp::{self, Framing, Messages, Width};
 use rtscope_hardware::syst::{
-    Body, Checksum, Collateral, Encoder, FormatError, Location, Message, Origin, Severity, TextError,
+    Body, Checksum, Collateral, CollateralError, Encoder, FormatError, Location, Message, Origin, Severity,
+    TEXT_BYTES_MAX, TextError,
 };
 
 use super::one_trace::lines;
@@ -118,6 +119,9 @@ fn assert_are_events(messages: &[(Vec<u8>, Vec<u8>)], output: &str, collateral: 
     for ((_, event), line) in events.iter().zip(output.lines().skip(1)) {
         let cell = cells(line);
         let [text, kind, severity, origin, unit, place] = [1, 2, 3, 4, 5, 8].map(|place| &cell[place]);
+        // Short ones say neither; the printer has zeros.
+        let (severity, unit) =
+            if kind.starts_with("SHORT") { ("", "") } else { (severity.as_str(), unit.as_str()) };
         let said = format!(
             "text={} severity={severity} kind={kind} origin={origin} unit={unit} location={place} ",
             text.trim_end()
@@ -245,4 +249,60 @@ fn floats_are_written_as_c_writes_them() {
         let bytes = encoder().message(2, 12, Severity::Info, &payload);
         assert_eq!(collateral.text(&Message::parse(&bytes).unwrap()).text, expected, "{format} {value}");
     }
+}
+
+#[test]
+fn catalogues_of_several_senders_are_asked_for_what_each_has() {
+    let client = |of: &str, id: u8, text: &str| {
+        format!("<Client Name='{text}'>{of}<Catalog32><Format ID='{id}'>{text}</Format></Catalog32></Client>")
+    };
+    let mut collateral = Collateral::default();
+    let guid = "<Guids><Guid ID='{72747363-6f70-6527-7320-636c69656e74}'/></Guids>";
+    for (of, id, text) in [
+        (guid, 1, "one"),
+        (guid, 2, "two"),
+        ("", 3, "three"),
+        ("", 4, "four"),
+        ("<Modules><Module ID='9'/></Modules>", 5, "five"),
+    ] {
+        collateral.add(&client(of, id, text)).unwrap();
+    }
+    let said = |origin: Origin, id: u32| {
+        let encoder = Encoder { origin, location: None, ticks: None, has_length: true, ..encoder() };
+        let bytes = encoder.message(3, 1, Severity::Info, &id.to_le_bytes());
+        let text = collateral.text(&Message::parse(&bytes).unwrap());
+        text.error.is_none().then_some(text.text)
+    };
+    let of = |origin: Origin| (1..=5).map(|id| said(origin, id).unwrap_or_default()).collect::<Vec<_>>();
+    assert_eq!(of(Origin::Guid(GUID)), ["one", "two", "", "", ""]);
+    assert_eq!(of(Origin::Module(9)), ["", "", "", "", "five"]);
+    // Nobody says that it is his: whoever says nothing of himself may be asked, and no other.
+    assert_eq!(of(Origin::Module(4)), ["", "", "three", "four", ""]);
+    assert_eq!(of(Origin::Guid([7; 16])), ["", "", "", "", ""]);
+}
+
+#[test]
+fn catalogues_that_are_none_or_ask_for_too_much_are_refused() {
+    let nested = |levels: usize| format!("{}<Client/>{}", "<a>".repeat(levels), "</a>".repeat(levels));
+    let mut collateral = Collateral::default();
+    assert_eq!(collateral.add(&nested(63)), Ok(()));
+    assert_eq!(collateral.add(&nested(64)), Err(CollateralError::TooDeep));
+    assert_eq!(collateral.add(&nested(100_000)), Err(CollateralError::TooDeep));
+    assert_eq!(collateral.add("<html/>"), Err(CollateralError::NoClient));
+    // What only looks like elements.
+    let text = "<a><!-- <a> --><?a <a> ?><![CDATA[<a>]]></a>".repeat(2);
+    let client =
+        format!("<b>{}<Client x='<' y=\"'/>\"/></b>", "<a><!-- <a> --><![CDATA[ <a> ]]></a>".repeat(100));
+    assert!(collateral.add(&client.replace("x='<' ", "")).is_ok());
+    assert!(matches!(collateral.add(&text), Err(CollateralError::Xml(_))));
+    // A text has an end, whatever the format.
+    let long = "x".repeat(10 * TEXT_BYTES_MAX);
+    let mut collateral = Collateral::default();
+    collateral
+        .add(&format!("<Client><Short32><Format ID='0x1' Mask='0xff'>{long}</Format></Short32></Client>"))
+        .unwrap();
+    let bytes = 0x11_u32.to_le_bytes();
+    let text = collateral.text(&Message::parse(&bytes).unwrap());
+    assert_eq!(text.text.len(), TEXT_BYTES_MAX);
+    assert_eq!(text.error, Some(TextError::Format(FormatError::TooLong)));
 }
