@@ -242,22 +242,19 @@ fn distinct(all: &[Slots], slot: u32, begun: u64) -> u64 {
 pub struct Slots(BTreeMap<u32, Vec<Seen>>);
 
 impl Slots {
-    /// How many of these are in a later trace, and whether they are the last of their slots here and the first there.
+    /// How many of these are in a later trace, and whether they are the last of their slots here, and in a row there. There, events may be before them that are not here:
+    /// what is late has a stream of its own, and a recorder may be killed when it has written that, and not yet what was before.
     fn repeated_in(&self, later: &Slots) -> (u64, bool) {
         let (mut repeated, mut is_allowed) = (0, true);
         for (slot, numbers) in &self.0 {
             let Some(kept) = later.0.get(slot) else { continue };
-            let from =
-                numbers.partition_point(|seen| kept.first().is_some_and(|first| seen.number < first.number));
+            let place = |seen: &Seen| kept.binary_search_by_key(&seen.number, |one| one.number).ok();
+            let Some(from) = numbers.iter().position(|seen| place(seen).is_some()) else { continue };
             let again = &numbers[from..];
-            let is_there = |seen: &&Seen| kept.binary_search_by_key(&seen.number, |one| one.number).is_ok();
-            let twice = again.iter().filter(is_there).count() as u64;
-            if twice == 0 {
-                // One that was finished late has a stream of its own, and may be in the trace before those that were begun before it.
-                continue;
-            }
-            repeated += twice;
-            is_allowed &= again.iter().zip(kept).all(|(one, other)| one.number == other.number);
+            repeated += again.iter().filter(|seen| place(seen).is_some()).count() as u64;
+            let first = place(&numbers[from]).unwrap_or(0);
+            is_allowed &= again.len() <= kept.len() - first
+                && again.iter().zip(&kept[first..]).all(|(one, other)| one.number == other.number);
         }
         (repeated, is_allowed)
     }
@@ -444,6 +441,9 @@ mod tests {
         let mut with_gap = seen(0, 0..8);
         with_gap.0.get_mut(&0).expect("it is there").remove(6);
         assert_eq!(judged((10, 10), &two(true), &[with_gap, seen(0, 5..10)], false), ["repeats"]);
+        // What is late was written, and what comes before it was not yet.
+        assert_eq!(judged((10, 10), &two(true), &[seen(0, 3..6), seen(0, 0..10)], false), none);
+        assert_eq!(judged((6, 6), &two(true), &[seen(0, 0..6), seen(0, 0..4)], false), ["repeats"]);
         // One that was finished late was written before those that were begun earlier; each is there once.
         let mut early = seen(0, 0..6);
         early.0.get_mut(&0).expect("it is there").push(Seen {
