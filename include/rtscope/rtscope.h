@@ -108,7 +108,7 @@ static inline int rtscope_thread_init(void)
 #if defined(RTSCOPE_START_BY_HAND)
 /*
  * From here on this program can be recorded. Once, and before it has a second thread that records: later calls do nothing, and one at the same time returns before the
- * first has started it.
+ * first has started it. Each of several objects of a process (a program, its libraries) calls its own: one after the other.
  */
 static inline void rtscope_start(void)
 {

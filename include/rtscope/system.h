@@ -252,7 +252,7 @@ static RTSCOPE__NOT_INLINE int rtscope__ask_status(int file, const char *path, i
 {
 	long error = rtscope__call_again(__NR_statx, file, (long)path, flags, STATX_BASIC_STATS, (long)status, 0);
 
-	if (error != -RTSCOPE__ENOSYS && error != -RTSCOPE__EPERM)
+	if (error != -RTSCOPE__ENOSYS && error != -RTSCOPE__EPERM && error != -RTSCOPE__EACCES)
 		return (int)error;
 	error = rtscope__call_again(__NR_newfstatat, file, (long)path, (long)status, flags, 0, 0);
 	if (!error) {

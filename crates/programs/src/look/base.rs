@@ -81,7 +81,7 @@ impl Base {
         let is_waited_for = self.asked > self.rounds;
         if !is_waited_for {
             // What has been read may have passed what is new.
-            self.reading = None;
+            (self.reading, self.spent) = (None, Duration::ZERO);
         }
         self.asked = self.rounds + 1 + u64::from(self.is_being_read());
         self.next = Instant::now();
@@ -141,9 +141,10 @@ impl Base {
         if is_over {
             self.reading = None;
             self.rounds += 1;
+            let spent = std::mem::take(&mut self.spent);
             // Who waits for another round does not wait for a rest as well.
             if self.rounds >= self.asked {
-                self.next += POLL_INTERVAL.max(std::mem::take(&mut self.spent) * READING_SHARE);
+                self.next += POLL_INTERVAL.max(spent * READING_SHARE);
             }
         }
     }

@@ -283,9 +283,13 @@ fn a_program_under_a_filter_that_is_older_than_calls_of_the_header_is_recorded()
     let Some(refused) = fixture.program("refused.c", &[], "refused") else { return };
     let statx: &[i64] = &[libc::SYS_statx];
     let newer = [libc::SYS_statx, libc::SYS_openat2, libc::SYS_rseq, libc::SYS_preadv2, libc::SYS_faccessat2];
-    for (error, calls) in
-        [(libc::EPERM, statx), (libc::ENOSYS, statx), (libc::EPERM, &newer), (libc::ENOSYS, &newer)]
-    {
+    for (error, calls) in [
+        (libc::EPERM, statx),
+        (libc::EACCES, statx),
+        (libc::ENOSYS, statx),
+        (libc::EPERM, &newer),
+        (libc::ENOSYS, &newer),
+    ] {
         let calls: Vec<String> = [i64::from(error)].iter().chain(calls).map(i64::to_string).collect();
         let words = [refused.as_os_str()].into_iter().chain(calls.iter().map(OsStr::new));
         let command = ["--".as_ref(), emitter.as_os_str(), "count".as_ref(), "100".as_ref()];
