@@ -62,9 +62,10 @@ const SERIAL: [&str; 10] = [
     "testkit",
 ];
 /// Tests that what has the priority of idle would disturb, by crate and what their names have: they compare CPU times, caches' included, fill the memory, or
-/// are right only if each of many responses, or who was on a CPU at each moment, is known.
-const ALONE: [(&str, &str); 4] = [
+/// are right only if each of many responses, or who was on a CPU at each moment, is known, or two clocks are read without a pause between them.
+const ALONE: [(&str, &str); 5] = [
     ("bench", "own_cost::tests::root_"),
+    ("cli", "stories::root_the_xruns_"),
     ("cli", "watch::blame::"),
     ("flight", "replay::root_handlers_and_softirqs_"),
     ("programs", "liars::thousands_"),
