@@ -263,6 +263,8 @@ fn what_is_wrong_is_said_with_its_exit_code() {
         refused(decode(&file, options), 2, text);
     }
     refused(decode(folder.path(), &["--unit", "pt"]), 2, "snapshot directory");
+    let none = decode(&file, &["--sys-t", "-o", path("no-stm").to_str().unwrap()]);
+    assert!(stderr(&none).contains("no stream of an STM"), "{}", stderr(&none));
     let catalog = path("catalog.xml");
     for (content, text) in
         [("no XML", "not XML"), ("<Client><Modules><Module ID='x'/></Modules></Client>", "'x'")]

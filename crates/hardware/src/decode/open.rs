@@ -366,6 +366,15 @@ pub struct Capture {
 /// # Errors
 /// When there is nothing in it that is decoded here.
 pub fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
+    let mut capture = find_streams(path, settings)?;
+    let is_stp = |stream: &Stream| matches!(stream.kind, StreamKind::Stp(_));
+    if settings.sys_t.is_some() && !capture.streams.iter().any(is_stp) {
+        capture.notes.push("there is no stream of an STM, so there are no messages of SyS-T".to_owned());
+    }
+    Ok(capture)
+}
+
+fn find_streams(path: &Path, settings: &Settings) -> Result<Capture, DecodeError> {
     let failed = |source| DecodeError::Io { path: path.to_owned(), source };
     if path.is_dir() {
         let captured = CaptureInfo::read(path).map_err(failed)?;

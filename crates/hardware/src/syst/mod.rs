@@ -225,10 +225,9 @@ impl<'a> Message<'a> {
         let location = if header & 1 << 8 == 0 { None } else { Some(rest.location()?) };
         let length = if header & 1 << 9 == 0 { None } else { Some(rest.u16()?) };
         let ticks = if header & 1 << 11 == 0 { None } else { Some(rest.u64()?) };
+        let trailer = if header & 1 << 10 == 0 { 0 } else { 4 };
+        let behind = length.map_or(0, |length| rest.0.len().saturating_sub(usize::from(length) + trailer));
         let checksum = if header & 1 << 10 == 0 { Checksum::None } else { rest.checksum(bytes, length)? };
-        let has_checksum = checksum != Checksum::None;
-        let behind =
-            length.filter(|_| !has_checksum).map_or(0, |length| rest.0.len().saturating_sub(length.into()));
         let payload = match length {
             Some(length) => rest.take(usize::from(length))?,
             None => rest.0,

@@ -271,7 +271,7 @@ fn messages_of_sys_t_are_events_with_their_text_and_who_sent_them() {
     send(&mut encoder, 6_000, b"a quick brown fox");
     send(&mut encoder, 7_000, b"good morning");
     send(&mut encoder, 8_000, &0x1231_u32.to_le_bytes());
-    let cut = short.message(2, 1, warning, b"stop");
+    let cut = syst::Encoder { has_checksum: true, ..short }.message(2, 1, warning, b"stop");
     send(&mut encoder, 9_000, &[&cut[..], b"more"].concat());
     // A few bytes that make a long text.
     let long = [&b"%4000d%4000d\0"[..], &[1, 0, 0, 0, 2, 0, 0, 0]].concat();

@@ -10,7 +10,7 @@ use super::packet::{Address, Atoms, Context, Packet};
 use crate::Lost;
 use crate::etm::element::{self, Element, ElementSink, Gap, Range, Transaction};
 use crate::etm::image::{Image, Spaces};
-use crate::etm::isa::{Isa, Kind};
+use crate::etm::isa::{Instruction, Isa, Kind};
 use crate::etm::returns::Returns;
 use crate::etm::walk::{Block, Walker, Waypoints};
 use crate::etm::{At, Fault, Sink};
@@ -462,24 +462,29 @@ impl<S: ElementSink> Flow<S> {
         let (isa, last) = (self.isa, block.last);
         self.address = block.end;
         if taken {
-            if last.link {
-                self.returns.push(block.end, isa);
-            }
-            match last.kind {
-                Kind::Direct => self.address = last.target,
-                Kind::Indirect => {
-                    self.needs_address = true;
-                    self.returns.indirect();
-                }
-                _ => {}
-            }
-            self.isa = last.next;
+            self.take(&last, isa);
         }
         self.range(offset, start, isa, taken, &block);
         if taken && last.is_exception_return && self.config.is_ete() {
             // An ETE has no packet for it (D6).
             self.sink.element(offset, &Element::ExceptionReturn);
         }
+    }
+
+    /// Goes where the instruction before this address leads if it is a branch and is taken.
+    fn take(&mut self, last: &Instruction, isa: Isa) {
+        if last.link {
+            self.returns.push(self.address, isa);
+        }
+        match last.kind {
+            Kind::Direct => self.address = last.target,
+            Kind::Indirect => {
+                self.needs_address = true;
+                self.returns.indirect();
+            }
+            _ => {}
+        }
+        self.isa = last.next;
     }
 
     fn range(&mut self, offset: u64, start: u64, isa: Isa, taken: bool, block: &Block) {
@@ -498,7 +503,6 @@ impl<S: ElementSink> Flow<S> {
         self.sink.element(offset, &Element::NoMemory { address: block.end });
     }
 
-    /// The address packet that an exception or a Q element waits for; a context may come before it.
     /// Takes the newest P0 elements away, with all between them but times and events.
     fn cancel(&mut self, here: u64, elements: u32) {
         let mut left = elements;

@@ -9,6 +9,7 @@ use crate::etm::v4::packet::{Address, Context};
 use crate::etm::walk::Block;
 
 impl<S: ElementSink> Flow<S> {
+    /// The address packet that an exception or a Q element waits for; a context may come before it.
     pub(super) fn following_address(&mut self, here: u64) -> Option<(Option<(Context, bool)>, Address)> {
         let mut context = None;
         if let Some(&(_, Waiting::Context(found, is1))) = self.queue.front() {
@@ -123,18 +124,7 @@ impl<S: ElementSink> Flow<S> {
             }
         }
         self.address = end;
-        if last.link {
-            self.returns.push(end, isa);
-        }
-        match last.kind {
-            Kind::Direct => self.address = last.target,
-            Kind::Indirect => {
-                self.needs_address = true;
-                self.returns.indirect();
-            }
-            _ => {}
-        }
-        self.isa = last.next;
+        self.take(&last, isa);
         self.range(offset, start, isa, true, &block);
     }
 }
