@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs whose surroundings change while they run (crates/testkit/c/surroundings.c), and those that share theirs with others who
-//! never heard of rtscope.
+//! Programs whose surroundings change while they run (crates/testkit/c/surroundings.c), those that share theirs with others who
+//! never heard of rtscope, and those under filters that do not know each call.
 
 use super::fixture::{Fixture, Recorded, begun, interrupt, lines};
 use crate::command::{root, rtscope};
@@ -341,4 +341,32 @@ fn root_a_fork_into_a_user_namespace_before_the_recorder_knows_the_user_is_recor
     }
     let emitted = 30 * u64::from(NEW_USERS.end - NEW_USERS.start);
     assert_eq!((recorded.events(), recorded.lost()), (emitted, 0), "{}", recorded.account);
+}
+
+/// As filters of containers and sandboxes are that were made before these calls were.
+#[test]
+fn a_program_under_a_filter_that_is_older_than_calls_of_the_header_is_recorded() {
+    let fixture = Fixture::new();
+    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    let Some(refused) = fixture.program("refused.c", &[], "refused") else { return };
+    let statx: &[i64] = &[libc::SYS_statx];
+    let newer = [libc::SYS_statx, libc::SYS_openat2, libc::SYS_rseq, libc::SYS_preadv2, libc::SYS_faccessat2];
+    for (error, calls) in [
+        (libc::EPERM, statx),
+        (libc::EACCES, statx),
+        (libc::ENOSYS, statx),
+        (libc::EPERM, &newer),
+        (libc::ENOSYS, &newer),
+    ] {
+        let calls: Vec<String> = [i64::from(error)].iter().chain(calls).map(i64::to_string).collect();
+        let words = [refused.as_os_str()].into_iter().chain(calls.iter().map(OsStr::new));
+        let command = ["--".as_ref(), emitter.as_os_str(), "count".as_ref(), "100".as_ref()];
+        let recorded = fixture.record(&[], &words.chain(command).collect::<Vec<_>>());
+        if recorded.output.status.code() == Some(77) {
+            return skip::say("there are no filters of system calls here");
+        }
+        recorded.assert_complete();
+        assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{calls:?}: {}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
 }

@@ -275,34 +275,6 @@ fn a_child_that_cannot_make_a_file_when_somebody_records_is_counted() {
     hidden_children(&["nothing", "landlock", "filter", "files"]);
 }
 
-/// As filters of containers and sandboxes are that were made before these calls were.
-#[test]
-fn a_program_under_a_filter_that_is_older_than_calls_of_the_header_is_recorded() {
-    let fixture = Fixture::new();
-    let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
-    let Some(refused) = fixture.program("refused.c", &[], "refused") else { return };
-    let statx: &[i64] = &[libc::SYS_statx];
-    let newer = [libc::SYS_statx, libc::SYS_openat2, libc::SYS_rseq, libc::SYS_preadv2, libc::SYS_faccessat2];
-    for (error, calls) in [
-        (libc::EPERM, statx),
-        (libc::EACCES, statx),
-        (libc::ENOSYS, statx),
-        (libc::EPERM, &newer),
-        (libc::ENOSYS, &newer),
-    ] {
-        let calls: Vec<String> = [i64::from(error)].iter().chain(calls).map(i64::to_string).collect();
-        let words = [refused.as_os_str()].into_iter().chain(calls.iter().map(OsStr::new));
-        let command = ["--".as_ref(), emitter.as_os_str(), "count".as_ref(), "100".as_ref()];
-        let recorded = fixture.record(&[], &words.chain(command).collect::<Vec<_>>());
-        if recorded.output.status.code() == Some(77) {
-            return skip::say("there are no filters of system calls here");
-        }
-        recorded.assert_complete();
-        assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{calls:?}: {}", recorded.account);
-        fs::remove_dir_all(fixture.trace()).expect("it was made");
-    }
-}
-
 /// What nobody asks for is not lost.
 #[test]
 fn a_child_of_a_recorded_program_that_can_make_no_file_is_counted_exactly() {
