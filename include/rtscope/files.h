@@ -143,6 +143,13 @@ static inline uint32_t rtscope__tid(void)
 	return (uint32_t)rtscope__call(__NR_gettid, 0, 0, 0, 0, 0, 0);
 }
 
+/* Whether this process has no such thread. */
+static inline int rtscope__is_not_here(uint32_t tid)
+{
+	return rtscope__call(__NR_tgkill, rtscope__call(__NR_getpid, 0, 0, 0, 0, 0, 0), tid, 0, 0, 0, 0) ==
+	       -RTSCOPE__ESRCH;
+}
+
 static inline int rtscope__is_gone(const struct rtscope__shared *shared, uint32_t tid)
 {
 	return rtscope__call(__NR_tgkill, shared->pid, tid, 0, 0, 0, 0) == -RTSCOPE__ESRCH;

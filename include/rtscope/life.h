@@ -367,7 +367,6 @@ static inline void rtscope__become_leader(int has_program)
 	long room = rtscope__map(sizeof(struct rtscope__room), flags, -1);
 	uint64_t signals;
 
-	shared->leads = 1 | RTSCOPE__HAS_CHANNELS;
 	shared->find = rtscope__find;
 	shared->thread = rtscope__thread_page;
 	shared->add = rtscope__add;
@@ -430,7 +429,7 @@ static inline int rtscope__has_no_counter(void)
 RTSCOPE__SELDOM void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
-	struct rtscope__search search = { object, NULL, NULL, 0, object->path };
+	struct rtscope__search search = { object, NULL, NULL, 0, object->path, 0, 0, 0, 0, NULL };
 	struct rtscope__shared *shared = &rtscope__shared;
 
 	if (rtscope__leader || &__start_rtscope_events[0] == &__stop_rtscope_events[0] ||
@@ -441,27 +440,30 @@ RTSCOPE__SELDOM void rtscope__lead(void)
 	object->enumerations = __start_rtscope_enums;
 	object->enumerations_end = __stop_rtscope_enums;
 	rtscope__bind();
-	rtscope__iterate_objects(rtscope__look_at_object, &search);
-	/* Libraries start before the program, but the program is there for as long as the process. */
-	if (!search.leader && search.program && search.program != shared) {
-		search.program->lead();
-		search.leader = search.program->leads ? search.program : NULL;
-	}
-	if (!search.leader) {
-		if (!rtscope__pin(&search))
-			return;
+	rtscope__find_leader(&search);
+	if (rtscope__leader)
+		return;
+	if (search.is_announced) {
 		rtscope__become_leader((int)search.has_program);
 		search.leader = shared;
 	}
-	if (!search.leader->room)
+	if (search.leader && search.leader->room) {
+		/* Before events are enabled: a function that is called from here may have some, and they are to be counted. */
+		rtscope__leader = search.leader;
+		search.leader->add(object);
+		/* ORDER: relaxed; from here on events find the thread's page, which has no ring yet. */
+		RTSCOPE__STORE(rtscope__offset, search.leader->offset);
+	}
+	if (!search.is_announced)
 		return;
-	/* Before events are enabled: a function that is called from here may have some, and they are to be counted. */
-	rtscope__leader = search.leader;
-	search.leader->add(object);
-	/* ORDER: relaxed; from here on events find the thread's page, which has no ring yet. */
-	RTSCOPE__STORE(rtscope__offset, search.leader->offset);
-	if (search.leader == shared)
+	if (shared->room) {
+		/* ORDER: release; pairs with the acquire in rtscope__find_leader(). */
+		__atomic_fetch_or(&shared->leads, RTSCOPE__HAS_CHANNELS, __ATOMIC_RELEASE);
 		rtscope__begin_process(shared);
+	}
+	/* Last, so that an object that joins has its events enabled when it has joined, if they are recorded. */
+	/* ORDER: release; pairs with the load in rtscope__look_at_note(). */
+	__atomic_store_n(&shared->leads, RTSCOPE__LEADS | RTSCOPE__HAS_CHANNELS, __ATOMIC_RELEASE);
 }
 
 /*

@@ -33,7 +33,48 @@ struct rtscope__search {
 	struct rtscope__shared *program; /* the program's copy, which could lead */
 	uint32_t has_program;		 /* 0: this is another namespace (dlmopen), with another C library */
 	const char *name;		 /* of its own library, however long it is: `path` has the beginning */
+	uint32_t thread;		 /* that searches */
+	uint32_t may_lead, has_begun;
+	uint32_t is_announced;		 /* this copy will be the leader, which no other one can be now */
+	struct rtscope__shared *awaited; /* another copy that will be the leader */
 };
+
+/*
+ * Of several objects that start at the same moment one becomes the leader, and the others wait for it. Who announces that it will lead, does it
+ * while it is told of the loaded objects, which is for one thread at a time (glibc has a lock for that); and takes it back if another one has announced it before.
+ */
+static inline int rtscope__starts_elsewhere(uint32_t leads, uint32_t thread)
+{
+	return leads & RTSCOPE__STARTS && leads >> 8 != thread && !rtscope__is_not_here(leads >> 8);
+}
+
+static inline void rtscope__announce(struct rtscope__search *search)
+{
+	struct rtscope__shared *shared = &rtscope__shared;
+	/* ORDER: acquire; as in rtscope__look_at_note(). */
+	uint32_t leads = __atomic_load_n(&shared->leads, __ATOMIC_ACQUIRE);
+
+	if (!search->may_lead || leads & RTSCOPE__LEADS || rtscope__starts_elsewhere(leads, search->thread))
+		return;
+	/* A handler that has interrupted what starts. */
+	if (leads & RTSCOPE__STARTS && leads >> 8 == search->thread)
+		return;
+	/*
+	 * ORDER: sequentially consistent, as the loads in rtscope__look_at_note(): of two that announce themselves at once, at least one sees the other, where the
+	 * C library has no lock there.
+	 */
+	search->is_announced = (uint32_t)__atomic_compare_exchange_n(
+		&shared->leads, &leads, RTSCOPE__STARTS | search->thread << 8, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	search->awaited = search->is_announced ? NULL : shared;
+}
+
+static inline void rtscope__take_back(struct rtscope__search *search)
+{
+	if (search->is_announced)
+		/* ORDER: relaxed; nobody uses anything of a copy that does not lead. */
+		RTSCOPE__STORE(rtscope__shared.leads, 0u);
+	search->is_announced = 0;
+}
 
 static inline void rtscope__look_at_note(struct rtscope__search *search, const unsigned char *note, const char *name,
 					 uint64_t name_bytes, uint64_t text_bytes, uint32_t type, int mine,
@@ -47,13 +88,23 @@ static inline void rtscope__look_at_note(struct rtscope__search *search, const u
 	}
 	if (type == 1 && name_bytes == 8 && text_bytes == 8 && !memcmp(name, "rtscope", 8) && !search->leader) {
 		struct rtscope__shared *shared;
+		uint32_t leads;
 		int64_t offset;
 
 		memcpy(&offset, text, 8);
 		shared = (struct rtscope__shared *)(uintptr_t)(text + offset);
-		if (shared->version == RTSCOPE__SHARED_VERSION && shared->leads)
+		if (shared->version != RTSCOPE__SHARED_VERSION)
+			return;
+		/* ORDER: pairs with the release in rtscope__lead(): all that a leader has is there. And with rtscope__announce(). */
+		leads = __atomic_load_n(&shared->leads, __ATOMIC_SEQ_CST);
+		if (leads & RTSCOPE__LEADS)
 			search->leader = shared;
-		else if (shared->version == RTSCOPE__SHARED_VERSION && is_program && shared->lead)
+		else if (rtscope__starts_elsewhere(leads, search->thread))
+			search->awaited = shared;
+		/* In a fork's child: the thread that began it is not there, and had come far enough. */
+		else if (leads & RTSCOPE__HAS_CHANNELS && leads >> 8 != search->thread)
+			search->leader = shared;
+		else if (is_program && shared->lead)
 			search->program = shared;
 	}
 }
@@ -67,6 +118,9 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
 	int mine = 0;
 
 	(void)bytes;
+	if (!search->has_begun)
+		rtscope__announce(search);
+	search->has_begun = 1;
 	search->has_program |= (uint32_t)is_program;
 	for (int i = 0; i < info->count; i++) {
 		const Elf64_Phdr *header = &info->headers[i];
@@ -104,6 +158,8 @@ static inline int rtscope__look_at_object(struct rtscope__object_info *info, siz
 			at += name_bytes + ((note.n_descsz + 3) & ~3ULL);
 		}
 	}
+	if (search->leader || search->awaited)
+		rtscope__take_back(search);
 	return 0;
 }
 
@@ -119,6 +175,41 @@ static inline int rtscope__pin(const struct rtscope__search *search)
 #else
 	return search->object->is_program != 0;
 #endif
+}
+
+/*
+ * Looks for the leader, or announces that this copy will be it; or neither, and then this object is never recorded. A library is pinned before it
+ * announces itself: that takes the loader's lock, which another thread may have while a constructor of a library that it loads waits for the
+ * one that is announced.
+ */
+static inline void rtscope__find_leader(struct rtscope__search *search)
+{
+	struct rtscope__shared *program = NULL;
+
+	search->thread = rtscope__tid();
+	for (int tries = 0; tries < 10000;) {
+		search->awaited = NULL;
+		search->has_begun = 0;
+		rtscope__iterate_objects(rtscope__look_at_object, search);
+		if (rtscope__leader || search->leader || search->is_announced)
+			return;
+		if (search->awaited) {
+			tries++;
+			rtscope__rest();
+		} else if (search->program && search->program != &rtscope__shared && !program) {
+			/* Libraries start before the program, but the program is there for as long as the process. */
+			program = search->program;
+			program->lead();
+		} else if (search->may_lead || !rtscope__pin(search)) {
+			return;
+		} else {
+			search->may_lead = 1;
+		}
+	}
+	/* It takes its time, but it is there, as far as others need it. */
+	/* ORDER: acquire; as in rtscope__look_at_note(). */
+	if (__atomic_load_n(&search->awaited->leads, __ATOMIC_ACQUIRE) & RTSCOPE__HAS_CHANNELS)
+		search->leader = search->awaited;
 }
 
 #ifdef __cplusplus

@@ -65,7 +65,7 @@
 #define rtscope__slow rtscope__slow_2
 #define rtscope__stage rtscope__stage_2d
 #define rtscope__stale_works rtscope__stale_works_2
-#define rtscope__started rtscope__started_2
+#define rtscope__started rtscope__started_2e
 #define rtscope__thread_page rtscope__thread_page_2d
 #define rtscope__unlocks rtscope__unlocks_2
 #define rtscope__wait rtscope__wait_2

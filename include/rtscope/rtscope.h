@@ -107,14 +107,28 @@ static inline int rtscope_thread_init(void)
 
 #if defined(RTSCOPE_START_BY_HAND)
 /*
- * From here on this program can be recorded. Once, and before it has a second thread that records: later calls do nothing, and one at the same time returns before the
- * first has started it. Each of several objects of a process (a program, its libraries) calls its own: one after the other.
+ * From here on this program can be recorded. Once: later calls do nothing. Of several threads that call it at the same time one starts it, and the
+ * others wait for that. Each of several objects of a process (a program, its libraries) calls its own.
  */
 static inline void rtscope_start(void)
 {
-	/* ORDER: relaxed; it says who starts, and the others use nothing of that. Two would put the object into the same list twice, which then has no end. */
-	if (!__atomic_exchange_n(&rtscope__started, 1, __ATOMIC_RELAXED))
+	uint32_t thread = rtscope__tid(), starter = 0;
+
+	/* ORDER: acquire; pairs with the release below: what the starter has made is there. */
+	if (__atomic_compare_exchange_n(&rtscope__started, &starter, thread, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
 		rtscope__start();
+		/* ORDER: release; pairs with the acquires here. */
+		__atomic_store_n(&rtscope__started, RTSCOPE__STARTED, __ATOMIC_RELEASE);
+		return;
+	}
+	/* A handler of the starter's does not wait for it; nor does a fork's child, where it is not. */
+	for (int tries = 0; tries < 10000 && starter != RTSCOPE__STARTED && starter != thread; tries++) {
+		if (rtscope__is_not_here(starter))
+			return;
+		rtscope__rest();
+		/* ORDER: acquire; as above. */
+		starter = __atomic_load_n(&rtscope__started, __ATOMIC_ACQUIRE);
+	}
 }
 #endif
 

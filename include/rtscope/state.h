@@ -225,15 +225,18 @@ enum rtscope__state {
 	RTSCOPE__SHOWN,	       /* with files */
 };
 
-/* In `leads`. */
+/* In `leads`. Others than RTSCOPE__LEADS are newer than this version. */
+#define RTSCOPE__LEADS 1
 #define RTSCOPE__HAS_CHANNELS 2
+#define RTSCOPE__STARTS \
+	4u /* it will lead: the thread that makes it the leader has the number from bit 8 on (loader.h) */
 /* A place that an event has in its thread's ring, and not in a channel. */
 #define RTSCOPE__RING_INSTEAD ((unsigned char *)1)
 
 /* What the copies of one process share. Found by a note; its begin must stay as it is. */
 struct rtscope__shared {
 	uint32_t version;
-	uint32_t leads;	    /* not 0: this copy is the leader. RTSCOPE__HAS_CHANNELS is newer than this version */
+	uint32_t leads;	    /* not 0: this copy is the leader, or will be */
 	void (*lead)(void); /* makes it the leader; NULL: it must not be yet */
 	struct rtscope__thread *(*find)(void);
 	struct rtscope__thread *(*thread)(int asked, uint32_t id, struct rtscope__answer *answer);
@@ -318,8 +321,9 @@ RTSCOPE__HIDDEN struct rtscope__thread rtscope__pageless = { 0 };
  */
 RTSCOPE__HIDDEN __thread struct rtscope__thread *rtscope__own = &rtscope__none;
 RTSCOPE__HIDDEN struct rtscope__shared *rtscope__leader = 0;
-/* Somebody has called rtscope_start(). */
-RTSCOPE__HIDDEN int rtscope__started = 0;
+/* Of rtscope_start(): the thread that has called it, while it starts; then RTSCOPE__STARTED. */
+RTSCOPE__HIDDEN uint32_t rtscope__started = 0;
+#define RTSCOPE__STARTED (~0u)
 /* The leader's, in each copy. */
 RTSCOPE__HIDDEN ptrdiff_t rtscope__offset = 0;
 

@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Once;
 use std::sync::atomic::AtomicBool;
 
 /// As in c/npt.h.
@@ -67,9 +66,6 @@ unsafe extern "C" {
     safe fn rtscope_npt_clock() -> u32;
     safe fn rtscope_npt_core(additions: u64) -> u64;
 }
-
-/// A second call of `rtscope_start()` at the same time would return before the program can be recorded.
-static START: Once = Once::new();
 
 type Run = unsafe extern "C" fn(*mut RawNpt);
 
@@ -241,7 +237,7 @@ impl GapLoop {
         // SAFETY: the structure is C's, and its pointers are to vectors of the lengths that C assumes, which live on with it.
         unsafe { rtscope_npt_touch(&raw mut raw) };
         if matches!(event, Event::Rtscope) {
-            START.call_once(|| rtscope_npt_start());
+            rtscope_npt_start();
         }
         GapLoop { event, raw, buckets, longs }
     }

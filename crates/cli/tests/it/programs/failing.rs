@@ -37,6 +37,9 @@ fn enabled(child: &Child) -> u64 {
 fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
     let fixture = Fixture::new();
     let Some(emitter) = fixture.program("emitter.c", &[], "emitter") else { return };
+    // What killed programs of other tests have left would be the second recorder's.
+    interrupt(begun(&mut fixture.recorder(&[])));
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
     let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
     let child = waiting(&emitter, "50000");
     recorder.kill().expect("it runs");

@@ -273,48 +273,6 @@ fn threads_of_a_program_with_many_keys_leave_no_buffers() {
     assert_eq!(files("r"), Vec::<String>::new());
 }
 
-/// Threads that all start rtscope by hand, at the same moment.
-const STARTED_AT_ONCE: &str = r#"
-#define RTSCOPE_START_BY_HAND
-#include <rtscope/rtscope.h>
-#include <pthread.h>
-static pthread_barrier_t at_once;
-static void *start(void *argument)
-{
-	(void)argument;
-	pthread_barrier_wait(&at_once);
-	rtscope_start();
-	return 0;
-}
-int main(void)
-{
-	pthread_t threads[4];
-
-	pthread_barrier_init(&at_once, 0, 4);
-	for (int number = 0; number < 4; number++)
-		if (pthread_create(&threads[number], 0, start, 0))
-			return 1;
-	for (int number = 0; number < 4; number++)
-		pthread_join(threads[number], 0);
-	RTSCOPE_EVENT(test, started, rtscope_u32(n, 1));
-	return 0;
-}
-"#;
-
-#[test]
-fn a_program_that_is_started_by_many_threads_at_once_is_recorded_and_ends() {
-    let fixture = Fixture::new();
-    let source = fixture.path("started.c");
-    std::fs::write(&source, STARTED_AT_ONCE).expect("a temporary directory");
-    let flags = ["-O2", "-std=gnu11", "-pthread"];
-    let Some(program) = fixture.compile("cc", &flags, &source, "started") else { return };
-    // Before, some of 100 were busy for ever with a list that had no end.
-    let each =
-        format!("n=0; while [ $n -lt 100 ]; do timeout 20 {} || exit 1; n=$((n+1)); done", program.display());
-    let recorded = fixture.record(&[], &["sh", "-c", &each]);
-    assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{}", recorded.account);
-}
-
 #[test]
 fn a_fork_in_a_handler_that_interrupts_an_event_harms_no_child() {
     let fixture = Fixture::new();

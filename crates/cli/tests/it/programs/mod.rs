@@ -26,6 +26,7 @@ mod ptwrite;
 mod room;
 mod rust;
 mod sanitizers;
+mod starts;
 mod surroundings;
 mod unusual;
 mod vectors;
