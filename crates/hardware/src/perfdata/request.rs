@@ -21,6 +21,7 @@ mod flag {
     pub(super) const EXCLUDE_USER: u64 = 1 << 4;
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
+    pub(super) const MMAP: u64 = 1 << 8;
     pub(super) const COMM: u64 = 1 << 9;
     pub(super) const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub(super) const TASK: u64 = 1 << 13;
@@ -99,7 +100,10 @@ impl EventRequest {
     }
 
     fn flags(&self) -> u64 {
-        let tasks = flag::COMM | flag::COMM_EXEC | flag::TASK | flag::MMAP2 | flag::CONTEXT_SWITCH;
+        // MMAP2 is the form of the records. Without MMAP the kernel makes none, and sets no address comparator to a file that is mapped, unless another
+        // event of the system has it (nr_mmap_events in kernel/events/core.c).
+        let tasks =
+            flag::MMAP | flag::COMM | flag::COMM_EXEC | flag::TASK | flag::MMAP2 | flag::CONTEXT_SWITCH;
         [
             (self.tasks, tasks),
             (self.inherit, flag::INHERIT),

@@ -240,3 +240,14 @@ fn an_attribute_has_the_size_that_it_says() {
     assert_eq!(bytes.len(), ATTRIBUTE_BYTES);
     assert_eq!(u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize, ATTRIBUTE_BYTES);
 }
+
+#[test]
+fn mappings_are_asked_for_with_both_of_the_kernels_flags() {
+    const MMAP: u64 = 1 << 8;
+    const MMAP2: u64 = 1 << 23;
+    let flags = |request: &EventRequest| u64::from_le_bytes(request.bytes()[40..48].try_into().unwrap());
+    let unit = EventRequest::default();
+    // The kernel makes no record for one that has the second only.
+    assert_eq!(flags(&EventRequest::of_tasks(&unit)) & (MMAP | MMAP2), MMAP | MMAP2);
+    assert_eq!(flags(&unit) & (MMAP | MMAP2), 0);
+}
