@@ -14,6 +14,9 @@
  * A read() returns a line for each CPU: "cpu 1 emitted 100 stored 60 refused 20 unheard 20 starts 2". Refused bytes found no room,
  * unheard ones no running event. ioctl(AUX_REPLAY_FLAGS, flags) adds PERF_AUX_FLAG_* to what this CPU publishes next.
  *
+ * It has four address comparators. ioctl(AUX_REPLAY_PASS, address) says whether the unit of this CPU is on for that address: 1, or 0. What a program
+ * would have the unit write there it writes itself then; all else is the kernel's, as which address a place of a file has in a process.
+ *
  * The name is that of the PMU in sysfs: with name=intel_pt it is found as that unit is, in guests whose processor has none.
  */
 #include <linux/cpumask.h>
@@ -31,6 +34,8 @@
 #include <linux/uaccess.h>
 
 #define AUX_REPLAY_FLAGS _IOW('r', 1, u64)
+#define AUX_REPLAY_PASS _IOW('r', 2, u64)
+#define COMPARATORS 4
 /* With interrupts off; a longer write() is a short one. */
 #define MOST_BYTES (64 << 10)
 /* Bits that Intel PT has in its format, below. */
@@ -66,6 +71,12 @@ struct unit {
 	size_t filled;
 	u64 flags;
 	struct counts counts;
+};
+
+/* Of an event, whichever CPU it runs on; none: it traces everything. */
+struct comparators {
+	struct perf_addr_filter_range ranges[COMPARATORS];
+	int count;
 };
 
 static DEFINE_PER_CPU(struct unit, units);
@@ -142,10 +153,56 @@ static void unit_emit(struct unit *unit, const u8 *bytes, size_t size)
 	unit_begin(unit, event);
 }
 
+/* As Intel PT has it: ranges of code that is traced. */
+static int replay_addr_filters_validate(struct list_head *filters)
+{
+	struct perf_addr_filter *filter;
+	int count = 0;
+
+	list_for_each_entry(filter, filters, entry)
+	{
+		if (!filter->size || filter->action == PERF_ADDR_FILTER_ACTION_START)
+			return -EOPNOTSUPP;
+		if (++count > COMPARATORS)
+			return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+/* Only when something has changed since the last time. A file that is not mapped has a range without an address. */
+static void replay_addr_filters_sync(struct perf_event *event)
+{
+	struct perf_addr_filters_head *head = perf_event_addr_filters(event);
+	struct comparators *comparators = event->hw.addr_filters;
+	struct perf_addr_filter *filter;
+	int range = 0;
+
+	list_for_each_entry(filter, &head->list, entry)
+	{
+		if (range < COMPARATORS)
+			comparators->ranges[range] = event->addr_filter_ranges[range];
+		range++;
+	}
+	comparators->count = min(range, COMPARATORS);
+}
+
+static bool unit_passes(const struct unit *unit, u64 address)
+{
+	const struct comparators *comparators = unit->event ? unit->event->hw.addr_filters : NULL;
+
+	if (!comparators)
+		return false;
+	for (int i = 0; i < comparators->count; i++)
+		if (address - comparators->ranges[i].start < comparators->ranges[i].size)
+			return true;
+	return !comparators->count;
+}
+
 static void replay_start(struct perf_event *event, int mode)
 {
 	struct unit *unit = this_cpu_ptr(&units);
 
+	perf_event_addr_filters_sync(event);
 	unit_begin(unit, event);
 	unit->counts.starts += unit->event != NULL;
 }
@@ -181,11 +238,23 @@ static void replay_read_count(struct perf_event *event)
 
 static struct pmu replay_pmu;
 
+static void replay_destroy(struct perf_event *event)
+{
+	kfree(event->hw.addr_filters);
+	event->hw.addr_filters = NULL;
+}
+
 static int replay_event_init(struct perf_event *event)
 {
 	if (event->attr.type != replay_pmu.type)
 		return -ENOENT;
-	return event->attr.config & ~CONFIG_MASK ? -EINVAL : 0;
+	if (event->attr.config & ~CONFIG_MASK)
+		return -EINVAL;
+	event->hw.addr_filters = kzalloc(sizeof(struct comparators), GFP_KERNEL);
+	if (!event->hw.addr_filters)
+		return -ENOMEM;
+	event->destroy = replay_destroy;
+	return 0;
 }
 
 static void *replay_setup_aux(struct perf_event *event, void **pages, int nr_pages, bool overwrites)
@@ -279,6 +348,9 @@ static struct pmu replay_pmu = {
 	.read = replay_read_count,
 	.setup_aux = replay_setup_aux,
 	.free_aux = replay_free_aux,
+	.nr_addr_filters = COMPARATORS,
+	.addr_filters_validate = replay_addr_filters_validate,
+	.addr_filters_sync = replay_addr_filters_sync,
 };
 
 static ssize_t replay_write(struct file *file, const char __user *from, size_t size, loff_t *position)
@@ -323,8 +395,15 @@ static ssize_t replay_read(struct file *file, char __user *to, size_t size, loff
 static long replay_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	unsigned long irq_flags;
+	bool passes;
 	u64 flags;
 
+	if (command == AUX_REPLAY_PASS) {
+		local_irq_save(irq_flags);
+		passes = unit_passes(this_cpu_ptr(&units), argument);
+		local_irq_restore(irq_flags);
+		return passes;
+	}
 	if (command != AUX_REPLAY_FLAGS)
 		return -ENOTTY;
 	if (copy_from_user(&flags, (void __user *)argument, sizeof(flags)))

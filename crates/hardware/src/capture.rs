@@ -11,7 +11,7 @@ use rtscope_ctf::{Links, open_regular};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The form of `capture.json`.
 pub const SCHEMA: &str = "rtscope.hardware.capture/1";
@@ -77,6 +77,17 @@ impl CpuCapture {
     }
 }
 
+/// A place in a program that an address comparator was set to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapturedPlace {
+    /// As people call it: `work+0x10`.
+    pub name: String,
+    /// The program's file, as the kernel names it in the recording.
+    pub file: PathBuf,
+    /// Where in the file.
+    pub file_offset: u64,
+}
+
 /// A capture's description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureInfo {
@@ -96,6 +107,9 @@ pub struct CaptureInfo {
     pub clock: Option<ClockOffset>,
     /// Of a snapshot.
     pub frozen: Option<Frozen>,
+    /// Only what executes these places was traced; empty: everything.
+    #[serde(default)]
+    pub places: Vec<CapturedPlace>,
     /// By CPU.
     pub cpus: Vec<CpuCapture>,
 }

@@ -12,6 +12,7 @@
 
 use libbpf_sys::perf_event_mmap_page as Page;
 use rtscope_ring::SharedMemory;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::mem::offset_of;
@@ -23,6 +24,7 @@ const ENABLE: libc::c_ulong = 0x2400;
 const DISABLE: libc::c_ulong = 0x2401;
 const ID: libc::c_ulong = 0x8008_2407;
 const PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
+const SET_FILTER: libc::c_ulong = 0x4008_2406;
 /// Of `capabilities`: the time of tick 0 is known.
 const CAP_USER_TIME_ZERO: u64 = 1 << 4;
 /// The header of a record: kind, misc, size.
@@ -128,6 +130,17 @@ impl PerfEvent {
     /// What the kernel says.
     pub fn pause_records(&self, paused: bool) -> io::Result<()> {
         self.control(PAUSE_OUTPUT, paused.into())
+    }
+
+    /// Lets its unit trace only what is at these addresses, in the words of `PERF_EVENT_IOC_SET_FILTER` (perf_event_open(2)): `filter
+    /// 0x1234/0x1@/path`. A file is looked up now; where it is in memory, the kernel follows.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a unit without address comparators, and for files in an event of whole CPUs; `EINVAL` for more than it has.
+    pub fn filter(&self, text: &CStr) -> io::Result<()> {
+        // SAFETY: the kernel reads the text up to its NUL, and it lives during the call.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FILTER, text.as_ptr()) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn control(&self, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {

@@ -6,6 +6,7 @@
 
 pub mod capture;
 mod channels;
+pub(crate) mod comparators;
 pub(crate) mod processes;
 mod ptwrite;
 pub(crate) mod rings;

@@ -17,6 +17,7 @@ pub fn run(options: &CaptureOptions) -> Result<(), Failure> {
         output: options.output.clone(),
         cpus: options.cpu.clone(),
         pid: options.pid,
+        places: options.at.clone(),
         aux_bytes: options.buffer.0,
         mode: if options.snapshot { CaptureMode::Snapshot } else { CaptureMode::Full },
         duration_ns: options.duration.map(|duration| duration.0),

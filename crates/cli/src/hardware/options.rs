@@ -8,6 +8,7 @@ use rtscope_hardware::decode::{DecodeError, Settings, SourceUnit, Unit, read_cat
 use rtscope_hardware::program::NamedProgram;
 use rtscope_hardware::pt::{ClockConfig, TscRatio};
 use rtscope_session::hardware::capture::EventSpec;
+use rtscope_session::record::PlaceWords;
 use rtscope_session::units::{Bytes, DurationNs};
 use rtscope_shield::Cpus;
 use std::ffi::OsString;
@@ -35,6 +36,8 @@ const CAPTURE_EXAMPLES: &str = help!(
       privilege.
   rtscope hardware capture intel_pt/mtc_period=9,cyc=0/u -o capture/ --pid 1234 --duration 1s
       Of a process, with other settings of the unit.
+  rtscope hardware capture intel_pt//u --at on_tick --at on_tick+0x2c -o capture/ -- ./controller
+      Each time that these places are executed, by address comparators.
   rtscope hardware capture intel_pt -o capture/ --cpu 2,3 --snapshot
       Two CPUs. Only the newest 4M of each are kept: what ran before Ctrl-C.
   rtscope hardware decode capture/ --image ./server -o trace/
@@ -109,6 +112,11 @@ pub struct CaptureOptions {
     /// This process, and what it starts from now on. Without --pid and COMMAND: everything that runs
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
+    /// Trace only when a thread executes this place in a program or library (default: COMMAND's program): a function's symbol and bytes from its
+    /// begin, or an address as objdump shows it; may be repeated, as often as the unit has address comparators. hardware decode -o makes an event of each
+    /// time (hardware:place). Costs the program what the unit writes, and no interrupt, as the uprobes of record --at do
+    #[arg(long, value_name = "[FILE:]FUNCTION[+OFFSET]")]
+    pub at: Vec<PlaceWords>,
     /// Keep only the newest of it, and write that at the end
     #[arg(long)]
     pub snapshot: bool,
@@ -203,6 +211,7 @@ impl DecodeOptions {
             },
             programs: self.image.clone(),
             sys_t: sys_t.then(|| read_catalogs(&self.sys_t_catalog)).transpose()?.map(Arc::new),
+            places: Vec::new(),
         })
     }
 }

@@ -121,7 +121,8 @@ pub struct RecordOptions {
     /// microseconds, in all processes that run the file. The event is probe:FUNCTION+OFFSET. Without -k, no tracepoints
     #[arg(long, value_name = "[FILE:]FUNCTION[+OFFSET]", conflicts_with_all = ["flight_recorder", "only_while", "recover"])]
     pub at: Vec<PlaceWords>,
-    /// With --at: the trace unit (pt, etm) whose address comparators are wanted. rtscope sets none yet: it says why, and takes uprobes
+    /// With --at: the trace unit (pt, etm) whose address comparators are wanted. A recording takes uprobes, and says why; hardware capture --at
+    /// sets comparators of Intel PT
     #[arg(long, value_name = "UNIT", requires = "at")]
     pub hardware: Option<String>,
     /// With -u: only events up to this level (0 to 7, or emerg, alert, crit, err, warning, notice, info, debug), or in a

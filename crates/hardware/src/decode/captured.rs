@@ -10,7 +10,8 @@ pub(super) fn open_captured(
     info: &CaptureInfo,
     settings: &Settings,
 ) -> Result<Capture, DecodeError> {
-    let mut capture = open(&directory.join(PERF_DATA), settings)?;
+    let settings = Settings { places: info.places.clone(), ..settings.clone() };
+    let mut capture = open(&directory.join(PERF_DATA), &settings)?;
     capture.clock_offset_ns = info.clock.map(|clock| clock.offset_ns);
     if let Some(clock) = info.clock.filter(|clock| clock.drift_ns.unsigned_abs() > DRIFT_NOTABLE_NS) {
         capture.notes.push(format!(

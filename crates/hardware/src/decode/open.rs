@@ -11,7 +11,7 @@ use super::spe::Spe;
 use super::stp::Stp;
 use super::{captured, perf, snapshot};
 use crate::Lost;
-use crate::capture::CaptureInfo;
+use crate::capture::{CaptureInfo, CapturedPlace};
 use crate::coresight::{Deformatter, FrameSink, Framing};
 use crate::etm::{Image, ptm, v3, v4};
 use crate::perfdata::{PerfError, PerfFile, ReadAt};
@@ -192,6 +192,8 @@ pub struct Settings {
     pub programs: Vec<NamedProgram>,
     /// Messages of an STM are of MIPI SyS-T, with these catalogues.
     pub sys_t: Option<Arc<Collateral>>,
+    /// Address comparators were set to these places, as a capture of rtscope's says itself.
+    pub places: Vec<CapturedPlace>,
 }
 
 /// Catalogues of MIPI SyS-T.
@@ -248,7 +250,7 @@ impl StreamKind {
         /// An ETE 1.0.
         const ETE: u32 = 0x4770_5a13;
         Some(match unit {
-            Unit::Pt => StreamKind::Pt(PtSettings { clock: None, time: settings.pt }),
+            Unit::Pt => StreamKind::Pt(PtSettings { time: settings.pt, ..PtSettings::default() }),
             Unit::Bts => StreamKind::Bts,
             Unit::Etm4 => StreamKind::Etm4(v4::Config::default()),
             Unit::Ete => StreamKind::Etm4(v4::Config { devarch: Some(ETE), ..v4::Config::default() }),

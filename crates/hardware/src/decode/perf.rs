@@ -2,7 +2,8 @@
 //! A perf.data as a capture: its AUX data as streams, by buffer, with who ran when; and whether its samples have branch stacks.
 
 use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
-use super::pt::PtSettings;
+use super::pt::{PlaceNames, PtSettings};
+use crate::capture::CapturedPlace;
 use crate::coresight::Framing;
 use crate::etm::{ptm, v3, v4};
 use crate::perfdata::{
@@ -23,6 +24,17 @@ type Came = (u64, (u32, u32));
 const MAPPED_MAX: usize = 1 << 16;
 /// Each place of a program costs its functions again; processes with addresses of their own share few.
 const PLACES_MAX: usize = 64;
+/// Address comparators that a unit may have.
+const COMPARATORS_MAX: usize = 16;
+
+/// A part of a file that was mapped to be executed.
+struct Mapped {
+    start: u64,
+    length: u64,
+    /// Where in the file it begins.
+    offset: u64,
+    file: String,
+}
 
 /// What a first pass over the records finds.
 #[derive(Default)]
@@ -35,8 +47,8 @@ struct Found {
     is_raw: bool,
     by_cpu: BTreeMap<u32, Vec<Came>>,
     processes: BTreeMap<u32, u32>,
-    /// What was mapped to be executed: address, place in the file, and the file.
-    mapped: Vec<(u64, u64, String)>,
+    /// What was mapped to be executed.
+    mapped: Vec<Mapped>,
     /// What was asked of each PMU.
     configs: BTreeMap<u32, u64>,
     /// Numbers in frames, by CPU.
@@ -78,11 +90,16 @@ impl Found {
                     self.came(cpu, time, thread);
                 }
             }
-            RecordBody::Mmap { start, page_offset, executable, file, pid, .. } => {
+            RecordBody::Mmap { start, length, page_offset, executable, file, pid } => {
                 // The old record is written for code only; process -1 is the kernel.
                 let is_code = executable.unwrap_or(true) && *pid != u32::MAX && !file.starts_with(b"[");
                 if is_code && self.mapped.len() < MAPPED_MAX {
-                    self.mapped.push((*start, *page_offset, String::from_utf8_lossy(file).into_owned()));
+                    self.mapped.push(Mapped {
+                        start: *start,
+                        length: *length,
+                        offset: *page_offset,
+                        file: String::from_utf8_lossy(file).into_owned(),
+                    });
                 }
             }
             RecordBody::Comm { pid, tid, .. } => _ = self.processes.insert(*tid, *pid),
@@ -227,8 +244,8 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
     for named in &settings.programs {
         let program = Program::read(&named.path)?;
         let name = named.path.file_name();
-        let mapped = found.mapped.iter().filter(|(.., file)| Path::new(file).file_name() == name);
-        let biases = mapped.filter_map(|(start, offset, _)| program.bias(*start, *offset));
+        let mapped = found.mapped.iter().filter(|mapped| Path::new(&mapped.file).file_name() == name);
+        let biases = mapped.filter_map(|mapped| program.bias(mapped.start, mapped.offset));
         let biases: BTreeSet<u64> = biases.filter(|_| named.address.is_none()).collect();
         if biases.len() > PLACES_MAX {
             notes.push(format!(
@@ -245,7 +262,7 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
     let has_unit =
         found.info.as_ref().is_some_and(|info| matches!(info.kind, AuxKind::IntelPt | AuxKind::CsEtm));
     if settings.programs.is_empty() && has_unit {
-        let files: BTreeSet<&str> = found.mapped.iter().map(|(.., file)| file.as_str()).collect();
+        let files: BTreeSet<&str> = found.mapped.iter().map(|mapped| mapped.file.as_str()).collect();
         let files: Vec<&str> = files.into_iter().take(8).collect();
         if !files.is_empty() {
             notes.push(format!(
@@ -255,6 +272,21 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
         }
     }
     Ok(memory)
+}
+
+/// Where in memory the places are that comparators were set to: a file that is mapped more than once has more than one address.
+fn place_names(found: &Found, places: &[CapturedPlace]) -> PlaceNames {
+    let mut names = PlaceNames::new();
+    // A unit has four at most; what a file says of itself may be anything.
+    for place in places.iter().take(COMPARATORS_MAX) {
+        let in_file = found.mapped.iter().filter(|mapped| Path::new(&mapped.file) == place.file);
+        let addresses = in_file.filter_map(|mapped| {
+            let inside = place.file_offset.checked_sub(mapped.offset)?;
+            (inside < mapped.length).then(|| mapped.start.wrapping_add(inside))
+        });
+        names.extend(addresses.map(|address| (address, Arc::from(place.name.as_str()))));
+    }
+    names
 }
 
 fn missing(found: &Found, capture: &mut Capture) {
@@ -283,6 +315,7 @@ fn streams(
 ) -> std::io::Result<()> {
     let Some(info) = &found.info else { return Ok(()) };
     let timelines = found.timelines();
+    let places = Arc::new(place_names(found, &settings.places));
     for (pieces, segment) in found.buffers().into_values() {
         let name = match (segment.cpu, segment.tid) {
             (Some(cpu), _) => format!("CPU {cpu}"),
@@ -303,7 +336,7 @@ fn streams(
         };
         match (&info.kind, &info.etm) {
             (AuxKind::IntelPt, _) => {
-                let settings = pt_settings(info, &found.configs);
+                let settings = PtSettings { places: places.clone(), ..pt_settings(info, &found.configs) };
                 capture.streams.push(stream(name, StreamKind::Pt(settings), None));
             }
             (AuxKind::ArmSpe, _) => capture.streams.push(stream(name, StreamKind::Spe, None)),
@@ -346,6 +379,7 @@ fn pt_settings(info: &AuxtraceInfo, configs: &BTreeMap<u32, u64>) -> PtSettings 
             tsc_per_crystal: (numerator != 0 && denominator != 0).then_some((numerator, denominator)),
             nominal_ratio: u8::try_from(pt.max_nonturbo_ratio).ok().filter(|ratio| *ratio != 0),
         },
+        ..PtSettings::default()
     }
 }
 

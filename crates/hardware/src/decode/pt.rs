@@ -9,15 +9,22 @@ use crate::Lost;
 use crate::pt::time::{Clock, ClockConfig};
 use crate::pt::{Decoder, Flow, LastIp, Packet, PerfClock, Place, Sink, SpaceId};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// How a stream was recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PtSettings {
     /// TSC on the recording's clock, where it was told.
     pub clock: Option<PerfClock>,
     /// What MTC and CBR mean.
     pub time: ClockConfig,
+    /// Addresses at which a comparator switches the unit on.
+    pub places: Arc<PlaceNames>,
 }
+
+/// Names of places, by address.
+pub type PlaceNames = BTreeMap<u64, Arc<str>>;
 
 /// From ticks to nanoseconds.
 #[derive(Clone, Copy, Default)]
@@ -51,11 +58,18 @@ struct State {
     last_ip: LastIp,
     /// A value whose address follows.
     written: Option<u64>,
+    /// As `last_ip`, where places are looked for.
+    place_ip: LastIp,
 }
 
 impl State {
     fn new(settings: &PtSettings) -> State {
-        State { clock: Clock::new(settings.time), last_ip: LastIp::new(), written: None }
+        State {
+            clock: Clock::new(settings.time),
+            last_ip: LastIp::new(),
+            written: None,
+            place_ip: LastIp::new(),
+        }
     }
 }
 
@@ -72,12 +86,18 @@ impl Pt {
             });
             (flow, FlowTaker::new(follower, conversion))
         });
-        Pt { decoder: Decoder::new(), settings: *settings, conversion, state: State::new(settings), flow }
+        Pt {
+            decoder: Decoder::new(),
+            settings: settings.clone(),
+            conversion,
+            state: State::new(settings),
+            flow,
+        }
     }
 
     fn with(&mut self, found: &mut dyn Findings, run: impl FnOnce(&mut Decoder, &mut Taker<'_, '_>)) {
-        let Pt { decoder, conversion, state, flow, .. } = self;
-        run(decoder, &mut Taker { state, conversion: *conversion, flow, found });
+        let Pt { decoder, conversion, state, flow, settings } = self;
+        run(decoder, &mut Taker { state, conversion: *conversion, places: &settings.places, flow, found });
     }
 }
 
@@ -106,6 +126,7 @@ impl UnitDecoder for Pt {
 struct Taker<'t, 'f> {
     state: &'t mut State,
     conversion: Conversion,
+    places: &'t PlaceNames,
     flow: &'t mut Option<(Box<Flow>, FlowTaker)>,
     found: &'t mut (dyn Findings + 'f),
 }
@@ -126,6 +147,22 @@ impl Taker<'_, '_> {
 
     fn event(&mut self, class: EventClassKind, numbers: &[u64], text: &str) {
         self.give(HardwareEvent::new(class, numbers, text.into()));
+    }
+
+    /// A comparator switches the unit on when its place is executed.
+    fn place(&mut self, packet: Packet) {
+        match packet {
+            Packet::Psb => self.state.place_ip = LastIp::new(),
+            Packet::Tip(ip) | Packet::TipPgd(ip) | Packet::Fup(ip) => _ = self.state.place_ip.update(ip),
+            Packet::TipPge(ip) => {
+                let address = self.state.place_ip.update(ip);
+                if let Some((address, name)) = address.and_then(|address| self.places.get_key_value(&address))
+                {
+                    self.event(EventClassKind::Place, &[*address], name);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Without an image: what packets say by themselves.
@@ -163,6 +200,9 @@ impl Sink for Taker<'_, '_> {
         self.state.clock.packet(packet);
         let time = self.ns().or(self.ticks());
         self.found.packet(&SeenPacket { offset: place.offset, time, text: &packet });
+        if !self.places.is_empty() {
+            self.place(packet);
+        }
         match self.flow {
             Some((flow, taker)) => flow.packet(place, packet, &mut taker.with(self.found)),
             None => self.alone(packet),

@@ -34,6 +34,8 @@ pub enum EventClassKind {
     Stimulus,
     /// An exception or an interrupt.
     Exception,
+    /// A place was executed that an address comparator is set to.
+    Place,
     /// A sample of where the program is.
     Sample,
     /// Another thing that the unit says, by the name of its packet.
@@ -49,7 +51,7 @@ use FieldKind::{Hex, Number, Text};
 
 impl EventClassKind {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [EventClassKind; 11] = [
+    pub(super) const ALL: [EventClassKind; 12] = [
         EventClassKind::FunctionEntry,
         EventClassKind::FunctionExit,
         EventClassKind::Branch,
@@ -58,6 +60,7 @@ impl EventClassKind {
         EventClassKind::SysT,
         EventClassKind::Stimulus,
         EventClassKind::Exception,
+        EventClassKind::Place,
         EventClassKind::Sample,
         EventClassKind::Packet,
         EventClassKind::Lost,
@@ -75,6 +78,7 @@ impl EventClassKind {
             EventClassKind::SysT => "hardware:sys_t",
             EventClassKind::Stimulus => "hardware:stimulus",
             EventClassKind::Exception => "hardware:exception",
+            EventClassKind::Place => "hardware:place",
             EventClassKind::Sample => "hardware:sample",
             EventClassKind::Packet => "hardware:packet",
             EventClassKind::Lost => "hardware:lost",
@@ -107,6 +111,7 @@ impl EventClassKind {
             ],
             EventClassKind::Stimulus => &[("port", Number), ("size", Number), ("value", Hex), ("text", Text)],
             EventClassKind::Exception => &[("number", Number), ("address", Hex), ("kind", Text)],
+            EventClassKind::Place => &[("address", Hex), ("place", Text)],
             EventClassKind::Sample => &[("address", Hex), ("symbol", Text)],
             EventClassKind::Packet => &[("value", Hex), ("kind", Text)],
             EventClassKind::Lost => &[("bytes", Number), ("cause", Text)],

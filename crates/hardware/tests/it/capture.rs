@@ -2,16 +2,19 @@
 //! What is asked of a unit, and the files of a capture, without a unit: the kernel's side is tested in guests
 //! (crates/cli/tests/it/capture.rs).
 
-use rtscope_hardware::capture::{CaptureInfo, CaptureMode, ClockOffset, CpuCapture, SCHEMA};
+use rtscope_hardware::capture::{CaptureInfo, CaptureMode, CapturedPlace, ClockOffset, CpuCapture, SCHEMA};
 use rtscope_hardware::decode::{Findings, SeenPacket, Settings, StreamLane, open};
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{
     ATTRIBUTE_BYTES, AuxPlace, EventAttribute, EventRequest, Feature, PerfWriter, SampleId, WrittenEvent,
 };
 use rtscope_hardware::pmu::{EventSpec, Pmu, PmuError};
-use rtscope_hardware::pt::PerfClock;
-use rtscope_hardware::trace::HardwareEvent;
-use rtscope_testkit::hardware::whole_run;
+use rtscope_hardware::program::NamedProgram;
+use rtscope_hardware::pt::{Ip, IpBytes, Packet, PerfClock};
+use rtscope_hardware::trace::{EventClassKind, HardwareEvent, Lane};
+use rtscope_testkit::elf;
+use rtscope_testkit::hardware::{BASE, FUNCTIONS, beginning, code, full, packets, recording, whole_run};
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -116,6 +119,7 @@ fn write_capture(directory: &Path, stream: &[u8]) -> CaptureInfo {
         aux_buffer_bytes: 4096,
         clock: Some(ClockOffset { offset_ns: 5000, drift_ns: 20_000 }),
         frozen: None,
+        places: Vec::new(),
         cpus: vec![CpuCapture { cpu: 2, truncated: 1, ..CpuCapture::default() }],
     };
     info.write(directory).unwrap();
@@ -176,6 +180,45 @@ fn a_packet_that_was_cut_off_does_not_swallow_what_follows() {
     // TRUNCATED says where the buffer was full.
     assert_eq!(packets(1), (2, 2, 2));
     assert_eq!(packets(0), (1, 1, 2));
+}
+
+#[test]
+fn a_place_that_a_comparator_was_set_to_is_an_event_where_its_file_was_mapped() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut info = write_capture(folder.path(), &whole_run());
+    let place = |name: &str, file: &str, inside: u64| CapturedPlace {
+        name: name.into(),
+        file: file.into(),
+        file_offset: elf::CODE_OFFSET + inside,
+    };
+    let work = BASE + 0x20;
+    info.places = vec![
+        place("work", "/opt/program", 0x20),
+        place("other", "/opt/other", 0x40),
+        place("outside", "/opt/program", 0x1000),
+    ];
+    info.write(folder.path()).unwrap();
+    let off = Packet::TipPgd(Ip { bytes: IpBytes::Suppressed, payload: 0 });
+    let mut stream = beginning(1000);
+    stream.extend([Packet::TipPge(full(work)), off, Packet::Tsc { ticks: 1100 }]);
+    // An address that has its last bytes only; and addresses that are no places.
+    stream.extend([Packet::TipPge(Ip { bytes: IpBytes::Update16, payload: work & 0xffff }), off]);
+    stream.extend([BASE + 0x40, BASE + 0x1000, work + 1].map(|address| Packet::TipPge(full(address))));
+    fs::write(folder.path().join("perf.data"), recording(&packets(&stream))).unwrap();
+    // With an image the flow is followed, too.
+    let path = folder.path().join("program");
+    fs::write(&path, elf::program(elf::X86_64, BASE, &code(), &FUNCTIONS)).unwrap();
+    let program = NamedProgram { path, address: None };
+    for settings in [Settings::default(), Settings { programs: vec![program], ..Settings::default() }] {
+        let capture = open(folder.path(), &settings).unwrap();
+        let (mut lane, mut events) = (StreamLane::new(&capture.streams[0]), VecDeque::new());
+        while lane.advance(&mut events).unwrap() {}
+        let places = events.iter().filter(|event| event.class == EventClassKind::Place);
+        let found: Vec<_> =
+            places.map(|event| (event.time_ns, event.numbers[0], event.thread, &*event.text)).collect();
+        let thread = Some((40, 41));
+        assert_eq!(found, [(Some(1000), work, thread, "work"), (Some(1100), work, thread, "work")]);
+    }
 }
 
 /// Takes nothing.

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rtscope hardware capture`: a trace unit of this machine, into a directory that `hardware decode` reads.
 
+use super::comparators::Comparators;
 use super::processes;
 use super::rings::{RingsConfig, UnitRings};
 use super::unit::UnitPlan;
 use crate::command::{Child, CommandOutput, complain};
 use crate::placement::{ObservedTasks, Placement};
+use crate::record::PlaceWords;
 use crate::watch::numbered::Numbered;
 use crate::{Failure, Observer, Stop};
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -34,6 +36,8 @@ pub struct CaptureSettings {
     pub cpus: Option<Cpus>,
     /// The threads of this process, and those that it starts; without it and COMMAND: all tasks.
     pub pid: Option<u32>,
+    /// Only what executes these places in programs is traced; empty: everything.
+    pub places: Vec<PlaceWords>,
     /// Bytes of the AUX area of each CPU: a power of two.
     pub aux_bytes: usize,
     /// All of it, or what there is at the end.
@@ -55,6 +59,9 @@ pub type Captured = (CaptureInfo, Result<(), Failure>);
 /// What kept it from that.
 pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> Result<Captured, Failure> {
     let plan = UnitPlan::new(&settings.event)?;
+    let traces_a_process = settings.pid.is_some() || !settings.command.is_empty();
+    let program = settings.command.first();
+    let comparators = Comparators::find(&settings.places, program, traces_a_process, &plan, observer)?;
     let numbered = Numbered::of(settings.pid, None)?;
     let cpus = traced_cpus(settings.cpus.as_ref())?;
     let staged = StagedDir::new(&settings.output)
@@ -69,6 +76,7 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
         cpus,
         aux_bytes: settings.aux_bytes,
         mode: settings.mode,
+        comparators,
     };
     let mut rings = UnitRings::open(plan, config)?;
     let mut writer = rings.begin(staged.path())?;

@@ -4,6 +4,7 @@
 //!
 //! AUX data goes from the mapping to the file: this process never copies it.
 
+use super::comparators::Comparators;
 use super::unit::{RecordedTasks, UnitPlan};
 use crate::Failure;
 use rtscope_hardware::capture::{
@@ -41,6 +42,8 @@ pub(crate) struct RingsConfig {
     pub aux_bytes: usize,
     /// How they are used.
     pub mode: CaptureMode,
+    /// Where the unit traces.
+    pub comparators: Comparators,
 }
 
 /// Of a CPU.
@@ -77,6 +80,7 @@ impl UnitRings {
         let unit =
             EventRequest { inherit: config.task.is_some(), from_exec: config.from_exec, ..plan.request };
         let tasks = EventRequest { overwrites: is_snapshot, ..EventRequest::of_tasks(&unit) };
+        let filter = config.comparators.filter();
         let mut cpus = Vec::new();
         for cpu in &config.cpus {
             let open = |request: &EventRequest, bytes, aux| {
@@ -86,6 +90,14 @@ impl UnitRings {
             let aux = RingSize { bytes: config.aux_bytes, overwrites: is_snapshot };
             let unit = open(&unit, UNIT_RING_BYTES, Some(aux))
                 .map_err(|error| refused(&plan, *cpu, &config, &error))?;
+            if let Some(filter) = &filter {
+                unit.filter(filter).map_err(|error| {
+                    Failure::system(
+                        format!("setting the address comparators of {} (--at)", plan.pmu.name),
+                        &error,
+                    )
+                })?;
+            }
             let tasks = open(&tasks, TASKS_RING_BYTES, None)
                 .map_err(|error| Failure::system(format!("recording what tasks do on CPU {cpu}"), &error))?;
             let counts = CpuCapture { cpu: *cpu, ..CpuCapture::default() };
@@ -153,8 +165,9 @@ impl UnitRings {
         let recorded = RecordedTasks {
             is_snapshot: self.config.mode == CaptureMode::Snapshot,
             whole_cpus: self.config.task.is_none(),
+            filter: self.config.comparators.written(),
         };
-        let (kind, words) = self.plan.auxtrace_info(self.clock, recorded);
+        let (kind, words) = self.plan.auxtrace_info(self.clock, &recorded);
         writer.encoder().auxtrace_info(kind, &words);
         if let Some(clock) = &self.clock {
             writer.encoder().time_conversion(clock);
@@ -222,6 +235,7 @@ impl UnitRings {
             clock: clock
                 .map(|(first, last)| ClockOffset { offset_ns: last, drift_ns: last.wrapping_sub(first) }),
             frozen,
+            places: self.config.comparators.places().to_vec(),
             cpus: self.cpus.iter().map(|cpu| cpu.counts).collect(),
         };
         info.write(directory).map_err(failed)?;

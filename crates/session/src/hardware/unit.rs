@@ -21,12 +21,14 @@ pub(crate) struct UnitPlan {
 }
 
 /// How it is recorded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RecordedTasks {
     /// AUX areas are circles.
     pub is_snapshot: bool,
     /// All tasks of CPUs, and not those of a process.
     pub whole_cpus: bool,
+    /// What is traced of their programs, in perf's words; empty: everything.
+    pub filter: String,
 }
 
 impl UnitPlan {
@@ -56,7 +58,7 @@ impl UnitPlan {
     }
 
     /// What perf's headers have of the unit (tools/perf/util: intel-pt.h, intel-bts.h): its number there, and words.
-    pub fn auxtrace_info(&self, clock: Option<PerfClock>, of: RecordedTasks) -> (u32, Vec<u64>) {
+    pub fn auxtrace_info(&self, clock: Option<PerfClock>, of: &RecordedTasks) -> (u32, Vec<u64>) {
         let is_snapshot = of.is_snapshot;
         let has_clock = u64::from(clock.is_some());
         let clock = clock.unwrap_or(PerfClock { shift: 0, mult: 0, zero: 0 });
@@ -84,11 +86,21 @@ impl UnitPlan {
             number(denominator),
             pmu.mask("cyc"),
             number(&pmu.attribute("max_nonturbo_ratio").unwrap_or_default()),
-            // No filter.
-            0,
         ]);
+        words.extend(text_words(&of.filter));
         (1, words)
     }
+}
+
+/// A text's bytes and their number, which has a NUL at the end and is a multiple of 8; none of an empty one.
+fn text_words(text: &str) -> Vec<u64> {
+    let mut bytes = text.as_bytes().to_vec();
+    if !bytes.is_empty() {
+        bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
+    }
+    let words =
+        bytes.chunks_exact(8).map(|bytes| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)));
+    std::iter::once(bytes.len() as u64).chain(words).collect()
 }
 
 /// Where there is no such PMU, the inventory knows why, and what to do.

@@ -17,7 +17,7 @@ mod flight;
 mod live;
 mod lost;
 mod pace;
-mod places;
+pub(crate) mod places;
 pub mod plan;
 mod priorities;
 mod programs;

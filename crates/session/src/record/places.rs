@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places in programs that are events of a recording: `[FILE:]FUNCTION[+OFFSET]`, found in the file, recorded by uprobes.
 //!
-//! Trace units have address comparators, which would cost a program nothing. rtscope sets none of them yet, and few machines have any, so it is
-//! always a uprobe, and that is said.
+//! Trace units have address comparators, which cost a program nothing (`rtscope hardware capture --at`, `crate::hardware::comparators`). A recording is
+//! not a capture of a unit, so here it is always a uprobe, and that is said.
 
 use crate::{Failure, Observer};
 use rtscope_event::counted;
@@ -20,7 +20,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Before the name of a place, in the name of its event.
-const PREFIX: &str = "probe:";
+pub(crate) const PREFIX: &str = "probe:";
+/// The unit whose address comparators a capture sets.
+pub(crate) const COMPARED_UNIT: &str = "intel_pt";
 /// Places from which on it is said how long the kernel takes to remove them: 55 ms each on Linux 6.18, as it waits for a grace period after each event
 /// that it switches off (`uprobe_unregister_sync()`), in one write and with a lock that lets nobody do two at a time.
 const MANY: usize = 20;
@@ -95,13 +97,15 @@ pub struct RecordedPlace {
     pub event: String,
     /// For the kernel.
     pub uprobe: UprobePlace,
+    /// The file, as it was named.
+    pub path: PathBuf,
 }
 
 /// A file, and what was found of a place in it.
 type Looked = (Arc<File>, Result<Place, PlaceError>);
 
 /// Finds places in their files. `program`: COMMAND's first word. The same place is recorded once, which is said.
-pub(super) fn find(
+pub(crate) fn find(
     words: &[PlaceWords],
     program: Option<&OsString>,
     observer: &dyn Observer,
@@ -140,7 +144,7 @@ pub(super) fn find(
         }
     }
     let mut seen = HashSet::new();
-    let mut found: Vec<(PathBuf, RecordedPlace)> = Vec::new();
+    let mut found: Vec<RecordedPlace> = Vec::new();
     for ((words, path), (file, place)) in words.iter().zip(paths).zip(places.into_iter().flatten()) {
         let place = place
             .map_err(|error| wrong(words, format!("{} {error}{}", path.display(), script_hint(&file))))?;
@@ -159,23 +163,23 @@ pub(super) fn find(
             ));
         }
         let uprobe = UprobePlace { file, file_offset: place.file_offset, name: words.name() };
-        found.push((path, RecordedPlace { event: format!("{PREFIX}{}", words.name()), uprobe }));
+        found.push(RecordedPlace { event: format!("{PREFIX}{}", words.name()), uprobe, path });
     }
     Ok(named_apart(found))
 }
 
 /// Places of different files with the same name have the file in theirs.
-fn named_apart(mut found: Vec<(PathBuf, RecordedPlace)>) -> Vec<RecordedPlace> {
+fn named_apart(mut found: Vec<RecordedPlace>) -> Vec<RecordedPlace> {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    found.iter().for_each(|(_, place)| *counts.entry(place.event.clone()).or_default() += 1);
-    for (path, place) in &mut found {
+    found.iter().for_each(|place| *counts.entry(place.event.clone()).or_default() += 1);
+    for place in &mut found {
         if counts.get(&place.event).is_some_and(|count| *count > 1) {
-            place.event = format!("{}@{}", place.event, path.display());
+            place.event = format!("{}@{}", place.event, place.path.display());
         }
         // It becomes a line of a description.
         place.event = place.event.replace(char::is_control, "?");
     }
-    found.into_iter().map(|(_, place)| place).collect()
+    found
 }
 
 /// As execvp(3) finds it.
@@ -217,17 +221,18 @@ fn script_hint(file: &File) -> &'static str {
 /// What is said once: that these are uprobes, why, and what they cost.
 pub(super) fn note(places: usize, unit: Option<&str>) -> String {
     let why = match unit {
-        None => "no address comparator of a trace unit is available (rtscope sets none)".to_owned(),
+        None => "address comparators of trace units are for rtscope hardware capture --at".to_owned(),
         Some(asked) => {
             let name = match asked {
                 "pt" => "intel_pt",
                 other => other,
             };
             match Inventory::of(&Machine::here()).unit(name) {
+                Some(unit) if unit.state == State::Usable && name == COMPARED_UNIT => format!(
+                    "--hardware {asked}: a recording uses no address comparators; rtscope hardware capture {name} --at does"
+                ),
                 Some(unit) if unit.state == State::Usable => {
-                    format!(
-                        "--hardware {asked}: {name} is there, but rtscope sets no address comparators of it"
-                    )
+                    format!("--hardware {asked}: rtscope sets no address comparators of {name}")
                 }
                 Some(unit) => {
                     format!("--hardware {asked}: no address comparator is available ({name}: {})", unit.why)
@@ -271,7 +276,7 @@ mod tests {
         let file = Arc::new(File::open("/proc/self/exe").expect("it is there"));
         let place = |path: &str, name: &str| {
             let uprobe = UprobePlace { file: Arc::clone(&file), file_offset: 0, name: name.to_owned() };
-            (PathBuf::from(path), RecordedPlace { event: format!("{PREFIX}{name}"), uprobe })
+            RecordedPlace { event: format!("{PREFIX}{name}"), uprobe, path: PathBuf::from(path) }
         };
         let named = named_apart(vec![place("/a\nb", "f"), place("/c", "f"), place("/c", "g")]);
         let names: Vec<String> = named.into_iter().map(|place| place.event).collect();

@@ -6,6 +6,7 @@
 //! then the units are off: what is late meanwhile has no such trace.
 
 use crate::hardware::capture::traced_cpus;
+use crate::hardware::comparators::Comparators;
 use crate::hardware::processes;
 use crate::hardware::rings::{RingsConfig, UnitRings};
 use crate::hardware::unit::UnitPlan;
@@ -45,8 +46,14 @@ impl HardwareFlight {
         let Some((plan, aux_bytes)) = plan else { return Ok(None) };
         let name = plan.pmu.name.clone();
         let cpus = traced_cpus(None)?;
-        let config =
-            RingsConfig { task: None, from_exec: false, cpus, aux_bytes, mode: CaptureMode::Snapshot };
+        let config = RingsConfig {
+            task: None,
+            from_exec: false,
+            cpus,
+            aux_bytes,
+            mode: CaptureMode::Snapshot,
+            comparators: Comparators::default(),
+        };
         let rings = UnitRings::open(plan, config)?;
         rings.enable()?;
         observer.note(&format!(

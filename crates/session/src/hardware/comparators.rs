@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Address comparators of a trace unit: it traces only what executes certain places in programs, which are events then, and the program pays nothing
+//! for them but what the unit writes.
+//!
+//! The kernel sets them (`PERF_EVENT_IOC_SET_FILTER`), and follows where a file is in the memory of each process. A place is a range of one byte: the
+//! unit is switched on by the instruction that begins there, writes its address (TIP.PGE), and is switched off by the next one.
+
+use super::unit::UnitPlan;
+use crate::record::PlaceWords;
+use crate::record::places;
+use crate::{Failure, Observer};
+use rtscope_event::counted;
+use rtscope_hardware::capture::CapturedPlace;
+use rtscope_hardware::perfdata::AuxKind;
+use rtscope_hardware::pmu::Pmu;
+use std::ffi::{CString, OsString};
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// Places for the comparators of a unit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Comparators {
+    places: Vec<CapturedPlace>,
+    /// Open, so that the kernel gets the file that was looked into, whatever characters are in its name.
+    files: Vec<Arc<File>>,
+}
+
+impl Comparators {
+    /// Finds places. `program`: COMMAND's first word; `traces_a_process`: and not everything that runs.
+    pub fn find(
+        words: &[PlaceWords],
+        program: Option<&OsString>,
+        traces_a_process: bool,
+        plan: &UnitPlan,
+        observer: &dyn Observer,
+    ) -> Result<Comparators, Failure> {
+        if words.is_empty() {
+            return Ok(Comparators::default());
+        }
+        check(words.len(), traces_a_process, plan)?;
+        let mut found = Comparators::default();
+        for place in places::find(words, program, observer)? {
+            // As the kernel names what is mapped.
+            let file = fs::canonicalize(&place.path)
+                .map_err(|error| Failure::system(format!("--at: {}", place.path.display()), &error))?;
+            let name = place.event.strip_prefix(places::PREFIX).unwrap_or(&place.event).to_owned();
+            found.places.push(CapturedPlace { name, file, file_offset: place.uprobe.file_offset });
+            found.files.push(place.uprobe.file);
+        }
+        Ok(found)
+    }
+
+    /// What was found.
+    pub fn places(&self) -> &[CapturedPlace] {
+        &self.places
+    }
+
+    /// In the kernel's words; `None`: everything is traced.
+    pub fn filter(&self) -> Option<CString> {
+        let mut text = String::new();
+        for (place, file) in self.places.iter().zip(&self.files) {
+            let _ = writeln!(text, "filter {:#x}/0x1@/proc/self/fd/{}", place.file_offset, file.as_raw_fd());
+        }
+        CString::new(text.trim_end()).ok().filter(|text| !text.is_empty())
+    }
+
+    /// For those who read the recording, in perf's words.
+    pub fn written(&self) -> String {
+        let one =
+            |place: &CapturedPlace| format!("filter {:#x}/0x1@{}", place.file_offset, place.file.display());
+        self.places.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Whether the unit can do that.
+fn check(places: usize, traces_a_process: bool, plan: &UnitPlan) -> Result<(), Failure> {
+    let name = &plan.pmu.name;
+    if plan.kind != AuxKind::IntelPt {
+        return Err(Failure::Usage(format!(
+            "--at: rtscope sets the address comparators of {} only, not of {name}",
+            places::COMPARED_UNIT
+        )));
+    }
+    if plan.request.exclude_user {
+        return Err(Failure::Usage(format!(
+            "--at: these are places in programs, and {name}/…/k leaves programs out"
+        )));
+    }
+    if !traces_a_process {
+        return Err(Failure::Usage(
+            "--at: the kernel follows files in the memory of processes only; give --pid or a COMMAND at the end".to_owned(),
+        ));
+    }
+    match comparators_of(&plan.pmu) {
+        0 => Err(Failure::Missing(format!(
+            "--at: {name} has no address comparators here; rtscope record --at records such places by uprobes"
+        ))),
+        there if places > there => Err(Failure::Usage(format!(
+            "--at: {} asked for, and {name} has {there}; rtscope record --at takes any number, by uprobes",
+            counted(places as u64, "place is", "places are")
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn comparators_of(pmu: &Pmu) -> usize {
+    pmu.attribute("nr_addr_filters").and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
