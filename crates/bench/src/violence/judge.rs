@@ -242,19 +242,19 @@ fn distinct(all: &[Slots], slot: u32, begun: u64) -> u64 {
 pub struct Slots(BTreeMap<u32, Vec<Seen>>);
 
 impl Slots {
-    /// How many of these are in a later trace, and whether they are the last of their slots here, and in a row there. There, events may be before them that are not here:
-    /// what is late has a stream of its own, and a recorder may be killed when it has written that, and not yet what was before.
+    /// How many of these are in a later trace, and whether what comes next to each of them here is in that one, too: then they are the last ones of a stream. A slot's events
+    /// may be in two streams, since what is late has its own, and a recorder may be killed when it has written that, and not yet what was before: there is a gap
+    /// between them, and each may end with events that are repeated.
     fn repeated_in(&self, later: &Slots) -> (u64, bool) {
         let (mut repeated, mut is_allowed) = (0, true);
         for (slot, numbers) in &self.0 {
             let Some(kept) = later.0.get(slot) else { continue };
-            let place = |seen: &Seen| kept.binary_search_by_key(&seen.number, |one| one.number).ok();
-            let Some(from) = numbers.iter().position(|seen| place(seen).is_some()) else { continue };
-            let again = &numbers[from..];
-            repeated += again.iter().filter(|seen| place(seen).is_some()).count() as u64;
-            let first = place(&numbers[from]).unwrap_or(0);
-            is_allowed &= again.len() <= kept.len() - first
-                && again.iter().zip(&kept[first..]).all(|(one, other)| one.number == other.number);
+            let is_again = |seen: &Seen| kept.binary_search_by_key(&seen.number, |one| one.number).is_ok();
+            repeated += numbers.iter().filter(|seen| is_again(seen)).count() as u64;
+            is_allowed &= numbers.windows(2).all(|pair| {
+                let [one, next] = pair else { return true };
+                next.number != one.number + 1 || !is_again(one) || is_again(next)
+            });
         }
         (repeated, is_allowed)
     }
@@ -438,9 +438,21 @@ mod tests {
         assert_eq!(judged((10, 10), &two(true), &[seen(0, 0..6), seen(0, 6..10)], false), none);
         assert_eq!(judged((10, 10), &two(true), &[seen(0, 0..8), seen(0, 6..10)], false), none);
         assert_eq!(judged((10, 10), &two(false), &[seen(0, 0..8), seen(0, 6..10)], false), ["repeats"]);
+        let in_both = |later: &[std::ops::Range<u64>]| {
+            let mut all = Slots::default();
+            later.iter().for_each(|part| {
+                let part = seen(0, part.clone()).0.remove(&0).expect("it is there");
+                all.0.entry(0).or_default().extend(part);
+            });
+            judged((10, 10), &two(true), &[seen(0, 0..8), all], false)
+        };
+        assert_eq!(in_both(&[6..8, 8..10]), none);
+        assert_eq!(in_both(&[2..4, 8..10]), ["repeats"]);
+        assert_eq!(in_both(&[2..4, 6..10]), ["repeats"]);
+        // Two streams, of which each has its last ones again.
         let mut with_gap = seen(0, 0..8);
-        with_gap.0.get_mut(&0).expect("it is there").remove(6);
-        assert_eq!(judged((10, 10), &two(true), &[with_gap, seen(0, 5..10)], false), ["repeats"]);
+        with_gap.0.get_mut(&0).expect("it is there").remove(4);
+        assert_eq!(judged((10, 10), &two(true), &[with_gap, seen(0, 3..10)], false), none);
         // What is late was written, and what comes before it was not yet.
         assert_eq!(judged((10, 10), &two(true), &[seen(0, 3..6), seen(0, 0..10)], false), none);
         assert_eq!(judged((6, 6), &two(true), &[seen(0, 0..6), seen(0, 0..4)], false), ["repeats"]);
