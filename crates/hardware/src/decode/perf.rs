@@ -215,6 +215,9 @@ pub(super) fn open(path: &Path, file: &Arc<File>, settings: &Settings) -> Result
     missing(&found, &mut capture);
     if capture.streams.is_empty() && capture.samples.is_none() && capture.missing_bytes == 0 {
         let why = match &found.info {
+            Some(info) if found.segments.is_empty() => {
+                format!("the unit ({}) has written nothing", info.kind.name())
+            }
             Some(info) => format!("its AUX data is of {}", info.kind.name()),
             None => "it has neither AUX data nor branch stacks (perf record -b)".to_owned(),
         };

@@ -4,6 +4,8 @@
 use rtscope_event::{Item, LossCause, TraceSource, Value};
 use rtscope_hardware::decode::{Settings, StreamLane, Unit, open, read_catalogs};
 use rtscope_hardware::etm::{Isa32, ptm, v3};
+use rtscope_hardware::perfdata::encode::PerfEncoder;
+use rtscope_hardware::perfdata::{EventAttribute, SampleId};
 use rtscope_hardware::program::{Functions, NamedProgram, Program};
 use rtscope_hardware::pt::Packet;
 use rtscope_hardware::trace::{
@@ -208,7 +210,45 @@ fn functions_of_a_32_bit_arm_are_entered_and_left_as_it_ran() {
         assert!(losses.is_empty());
         let stream = open(&file, &settings).unwrap().streams.remove(0);
         assert_eq!(stream.kind.name(), unit.name());
+        // A perf.data says itself which unit it was, by its identification register.
+        fs::write(&file, arm_recording(unit, &run_of(unit, 0x8000, 0x8020))).unwrap();
+        let settings = Settings { unit: None, ..settings };
+        let (lines, losses) = self::lines(&file, &settings);
+        assert_eq!(calls(&lines), expected, "{}: {lines:#?}", unit.name());
+        assert!(losses.is_empty(), "{losses:?}");
+        let stream = open(&file, &settings).unwrap().streams.remove(0);
+        assert_eq!((stream.kind.name(), stream.cpu), (unit.name(), Some(1)));
     }
+}
+
+/// What perf records of the unit of CPU 1 without frames; CPU 0 has one of the other kind.
+fn arm_recording(unit: Unit, stream: &[u8]) -> Vec<u8> {
+    const CS_ETM: u32 = 3;
+    const ETM3: u64 = 0x3030_3030_3030_3030;
+    const FORMAT_RAW: u64 = 1 << 8;
+    let (ptm, v3) = (ptm::Config::default(), v3::Config::default());
+    let of_ptm = [ptm.control.into(), ptm.trace_id.into(), ptm.capabilities.into(), ptm.id.into()];
+    let of_v3 = [v3.control.into(), v3.trace_id.into(), v3.capabilities.into(), v3.id.into()];
+    let cpus: [[u64; 4]; 2] = if unit == Unit::Ptm { [of_v3, of_ptm] } else { [of_ptm, of_v3] };
+    // The version, the PMU and the number of CPUs, no snapshot.
+    let mut words = vec![1, 9 << 32 | 2, 0];
+    (0..).zip(cpus).for_each(|(cpu, registers)| words.extend([ETM3, cpu, 4].into_iter().chain(registers)));
+    let event = EventAttribute {
+        pmu: 9,
+        // TID, TIME, CPU, IDENTIFIER.
+        sample_type: 1 << 1 | 1 << 2 | 1 << 7 | 1 << 16,
+        sample_id_all: true,
+        ids: vec![1],
+        ..EventAttribute::default()
+    };
+    let id = SampleId { pid: Some(40), tid: Some(41), time: Some(900), cpu: Some(1), id: Some(1) };
+    let mut encoder = PerfEncoder::new(vec![event]);
+    encoder.auxtrace_info(CS_ETM, &words).aux(0, stream.len() as u64, FORMAT_RAW, &id).auxtrace(
+        stream,
+        0,
+        (0, None, Some(1)),
+    );
+    encoder.file()
 }
 
 #[test]
