@@ -425,15 +425,45 @@ static inline int rtscope__has_no_counter(void)
 	return mode == RTSCOPE__PR_TSC_SIGSEGV;
 }
 
+/*
+ * One thread makes this object known to the leader. Of others, and of handlers that interrupt it, none does; they wait until it has, but for
+ * handlers of the same thread. 0: it was or is another one.
+ */
+static inline int rtscope__claim_start(uint32_t thread)
+{
+	for (int rests = 0; rests < 10000; rests++) {
+		uint32_t starter = 0;
+
+		/* ORDER: acquire; pairs with the release at the end of rtscope__lead(): what the starter has made is there. */
+		if (__atomic_compare_exchange_n(&rtscope__started, &starter, thread, 0, __ATOMIC_ACQUIRE,
+						__ATOMIC_ACQUIRE))
+			return 1;
+		/* In a fork's child, where it is not, nobody knows how far it has come. */
+		if (starter == RTSCOPE__STARTED || starter == thread || rtscope__is_not_here(starter))
+			return 0;
+		rtscope__rest();
+	}
+	return 0;
+}
+
 /* Finds the leader, or becomes it. */
 RTSCOPE__SELDOM void rtscope__lead(void)
 {
 	struct rtscope__object *object = &rtscope__object;
-	struct rtscope__search search = { object, NULL, NULL, 0, object->path, 0, 0, 0, 0, NULL };
+	struct rtscope__search search = {
+		object, NULL, NULL, 0, object->path, rtscope__starter(), 0, 0, 0, NULL, NULL
+	};
 	struct rtscope__shared *shared = &rtscope__shared;
 
-	if (rtscope__leader || &__start_rtscope_events[0] == &__stop_rtscope_events[0] ||
-	    !rtscope__option("RTSCOPE", 1) || rtscope__has_no_counter())
+	if (&__start_rtscope_events[0] == &__stop_rtscope_events[0])
+		return;
+	/* Who returns from here can be recorded, whoever has started it. */
+	if (RTSCOPE__LOAD(rtscope__started)) {
+		rtscope__claim_start(search.thread);
+		return;
+	}
+	/* Or a source of this object that has an earlier header of this version has started it. */
+	if (rtscope__leader || !rtscope__option("RTSCOPE", 1) || rtscope__has_no_counter())
 		return;
 	object->events = __start_rtscope_events;
 	object->events_end = __stop_rtscope_events;
@@ -441,29 +471,34 @@ RTSCOPE__SELDOM void rtscope__lead(void)
 	object->enumerations_end = __stop_rtscope_enums;
 	rtscope__bind();
 	rtscope__find_leader(&search);
-	if (rtscope__leader)
+	if (!search.leader && !search.is_announced)
 		return;
+	if (!rtscope__claim_start(search.thread)) {
+		rtscope__take_back(&search);
+		return;
+	}
 	if (search.is_announced) {
 		rtscope__become_leader((int)search.has_program);
 		search.leader = shared;
 	}
-	if (search.leader && search.leader->room) {
+	if (search.leader->room) {
 		/* Before events are enabled: a function that is called from here may have some, and they are to be counted. */
 		rtscope__leader = search.leader;
 		search.leader->add(object);
 		/* ORDER: relaxed; from here on events find the thread's page, which has no ring yet. */
 		RTSCOPE__STORE(rtscope__offset, search.leader->offset);
 	}
-	if (!search.is_announced)
-		return;
-	if (shared->room) {
+	if (search.is_announced && shared->room) {
 		/* ORDER: release; pairs with the acquire in rtscope__find_leader(). */
 		__atomic_fetch_or(&shared->leads, RTSCOPE__HAS_CHANNELS, __ATOMIC_RELEASE);
 		rtscope__begin_process(shared);
 	}
 	/* Last, so that an object that joins has its events enabled when it has joined, if they are recorded. */
-	/* ORDER: release; pairs with the load in rtscope__look_at_note(). */
-	__atomic_store_n(&shared->leads, RTSCOPE__LEADS | RTSCOPE__HAS_CHANNELS, __ATOMIC_RELEASE);
+	/* ORDER: release; pairs with the loads in rtscope__look_at_note() and rtscope__await(). */
+	if (search.is_announced)
+		__atomic_store_n(&shared->leads, RTSCOPE__LEADS | RTSCOPE__HAS_CHANNELS, __ATOMIC_RELEASE);
+	/* ORDER: release; pairs with the acquires in rtscope__claim_start() and above. */
+	__atomic_store_n(&rtscope__started, RTSCOPE__STARTED, __ATOMIC_RELEASE);
 }
 
 /*

@@ -33,31 +33,23 @@ struct rtscope__search {
 	struct rtscope__shared *program; /* the program's copy, which could lead */
 	uint32_t has_program;		 /* 0: this is another namespace (dlmopen), with another C library */
 	const char *name;		 /* of its own library, however long it is: `path` has the beginning */
-	uint32_t thread;		 /* that searches */
+	uint32_t thread;		 /* that searches, as in `leads` */
 	uint32_t may_lead, has_begun;
-	uint32_t is_announced;		 /* this copy will be the leader, which no other one can be now */
-	struct rtscope__shared *awaited; /* another copy that will be the leader */
+	uint32_t is_announced;		   /* this copy will be the leader, which no other one can be now */
+	struct rtscope__shared *awaited;   /* another copy, or thread of this one, that will be the leader */
+	struct rtscope__shared *forgotten; /* one whose starter is not in this process, as in a fork's child */
 };
 
 /*
  * Of several objects that start at the same moment one becomes the leader, and the others wait for it. Who announces that it will lead, does it
  * while it is told of the loaded objects, which is for one thread at a time (glibc has a lock for that); and takes it back if another one has announced it before.
  */
-static inline int rtscope__starts_elsewhere(uint32_t leads, uint32_t thread)
-{
-	return leads & RTSCOPE__STARTS && leads >> 8 != thread && !rtscope__is_not_here(leads >> 8);
-}
-
 static inline void rtscope__announce(struct rtscope__search *search)
 {
 	struct rtscope__shared *shared = &rtscope__shared;
-	/* ORDER: acquire; as in rtscope__look_at_note(). */
-	uint32_t leads = __atomic_load_n(&shared->leads, __ATOMIC_ACQUIRE);
+	uint32_t leads = 0;
 
-	if (!search->may_lead || leads & RTSCOPE__LEADS || rtscope__starts_elsewhere(leads, search->thread))
-		return;
-	/* A handler that has interrupted what starts. */
-	if (leads & RTSCOPE__STARTS && leads >> 8 == search->thread)
+	if (!search->may_lead)
 		return;
 	/*
 	 * ORDER: sequentially consistent, as the loads in rtscope__look_at_note(): of two that announce themselves at once, at least one sees the other, where the
@@ -65,7 +57,6 @@ static inline void rtscope__announce(struct rtscope__search *search)
 	 */
 	search->is_announced = (uint32_t)__atomic_compare_exchange_n(
 		&shared->leads, &leads, RTSCOPE__STARTS | search->thread << 8, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
-	search->awaited = search->is_announced ? NULL : shared;
 }
 
 static inline void rtscope__take_back(struct rtscope__search *search)
@@ -74,6 +65,31 @@ static inline void rtscope__take_back(struct rtscope__search *search)
 		/* ORDER: relaxed; nobody uses anything of a copy that does not lead. */
 		RTSCOPE__STORE(rtscope__shared.leads, 0u);
 	search->is_announced = 0;
+}
+
+/* A thread's number, as `leads` has it. Where the system does not tell it, it is that of nobody. */
+static inline uint32_t rtscope__starter(void)
+{
+	return rtscope__tid() & 0xffffff;
+}
+
+/*
+ * Waits while another thread starts a copy, 10 000 rests at most in all. It looks at the copy only: who asks for the loaded objects again and again has the loader's
+ * lock so often that forks' children get it taken. 0: the copy's starter is not here, or it was too long.
+ */
+static inline int rtscope__await(struct rtscope__shared *copy, uint32_t thread, int *rests)
+{
+	for (; *rests < 10000; ++*rests) {
+		/* ORDER: acquire; pairs with the release in rtscope__lead(): all that a leader has is there. */
+		uint32_t leads = __atomic_load_n(&copy->leads, __ATOMIC_ACQUIRE);
+
+		if (!(leads & RTSCOPE__STARTS) || leads >> 8 == thread)
+			return 1;
+		if (rtscope__is_not_here(leads >> 8))
+			return 0;
+		rtscope__rest();
+	}
+	return 0;
 }
 
 static inline void rtscope__look_at_note(struct rtscope__search *search, const unsigned char *note, const char *name,
@@ -99,11 +115,8 @@ static inline void rtscope__look_at_note(struct rtscope__search *search, const u
 		leads = __atomic_load_n(&shared->leads, __ATOMIC_SEQ_CST);
 		if (leads & RTSCOPE__LEADS)
 			search->leader = shared;
-		else if (rtscope__starts_elsewhere(leads, search->thread))
+		else if (leads & RTSCOPE__STARTS && leads >> 8 != search->thread && shared != search->forgotten)
 			search->awaited = shared;
-		/* In a fork's child: the thread that began it is not there, and had come far enough. */
-		else if (leads & RTSCOPE__HAS_CHANNELS && leads >> 8 != search->thread)
-			search->leader = shared;
 		else if (is_program && shared->lead)
 			search->program = shared;
 	}
@@ -185,17 +198,27 @@ static inline int rtscope__pin(const struct rtscope__search *search)
 static inline void rtscope__find_leader(struct rtscope__search *search)
 {
 	struct rtscope__shared *program = NULL;
+	int rests = 0;
 
-	search->thread = rtscope__tid();
-	for (int tries = 0; tries < 10000;) {
+#if !defined(__PIC__) || defined(__PIE__)
+	search->may_lead = 1;
+#endif
+	for (;;) {
 		search->awaited = NULL;
 		search->has_begun = 0;
 		rtscope__iterate_objects(rtscope__look_at_object, search);
-		if (rtscope__leader || search->leader || search->is_announced)
+		if (search->leader || search->is_announced)
 			return;
 		if (search->awaited) {
-			tries++;
-			rtscope__rest();
+			if (rtscope__await(search->awaited, search->thread, &rests))
+				continue;
+			/* Nobody goes on with it, or it takes its time; but it is there, as far as others need it. */
+			/* ORDER: acquire; pairs with the release in rtscope__lead(). */
+			if (__atomic_load_n(&search->awaited->leads, __ATOMIC_ACQUIRE) & RTSCOPE__HAS_CHANNELS)
+				search->leader = search->awaited;
+			if (search->leader || search->forgotten || rests >= 10000)
+				return;
+			search->forgotten = search->awaited;
 		} else if (search->program && search->program != &rtscope__shared && !program) {
 			/* Libraries start before the program, but the program is there for as long as the process. */
 			program = search->program;
@@ -206,10 +229,6 @@ static inline void rtscope__find_leader(struct rtscope__search *search)
 			search->may_lead = 1;
 		}
 	}
-	/* It takes its time, but it is there, as far as others need it. */
-	/* ORDER: acquire; as in rtscope__look_at_note(). */
-	if (__atomic_load_n(&search->awaited->leads, __ATOMIC_ACQUIRE) & RTSCOPE__HAS_CHANNELS)
-		search->leader = search->awaited;
 }
 
 #ifdef __cplusplus

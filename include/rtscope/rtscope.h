@@ -112,23 +112,7 @@ static inline int rtscope_thread_init(void)
  */
 static inline void rtscope_start(void)
 {
-	uint32_t thread = rtscope__tid(), starter = 0;
-
-	/* ORDER: acquire; pairs with the release below: what the starter has made is there. */
-	if (__atomic_compare_exchange_n(&rtscope__started, &starter, thread, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE)) {
-		rtscope__start();
-		/* ORDER: release; pairs with the acquires here. */
-		__atomic_store_n(&rtscope__started, RTSCOPE__STARTED, __ATOMIC_RELEASE);
-		return;
-	}
-	/* A handler of the starter's does not wait for it; nor does a fork's child, where it is not. */
-	for (int tries = 0; tries < 10000 && starter != RTSCOPE__STARTED && starter != thread; tries++) {
-		if (rtscope__is_not_here(starter))
-			return;
-		rtscope__rest();
-		/* ORDER: acquire; as above. */
-		starter = __atomic_load_n(&rtscope__started, __ATOMIC_ACQUIRE);
-	}
+	rtscope__start();
 }
 #endif
 

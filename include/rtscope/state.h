@@ -321,9 +321,9 @@ RTSCOPE__HIDDEN struct rtscope__thread rtscope__pageless = { 0 };
  */
 RTSCOPE__HIDDEN __thread struct rtscope__thread *rtscope__own = &rtscope__none;
 RTSCOPE__HIDDEN struct rtscope__shared *rtscope__leader = 0;
-/* Of rtscope_start(): the thread that has called it, while it starts; then RTSCOPE__STARTED. */
+/* The thread that makes this object known to the leader; then RTSCOPE__STARTED, which no thread's number and no error is. */
 RTSCOPE__HIDDEN uint32_t rtscope__started = 0;
-#define RTSCOPE__STARTED (~0u)
+#define RTSCOPE__STARTED 0x80000000u
 /* The leader's, in each copy. */
 RTSCOPE__HIDDEN ptrdiff_t rtscope__offset = 0;
 

@@ -325,6 +325,9 @@ impl From<TraceError> for Failure {
             TraceError::Untimed => Failure::Usage(format!(
                 "{error}; a trace needs times: --clock-hz says how long the unit's ticks are, and BTS has none"
             )),
+            TraceError::Empty => Failure::Usage(format!(
+                "{error}; functions need the programs that ran (--image), and a place (capture --at) is an event when it was executed"
+            )),
             error => Failure::Failed(error.to_string()),
         }
     }

@@ -2,7 +2,8 @@
 /*
  * Objects of one process that start rtscope at the same moment, each in a thread of its own, and emit 20 events each.
  * starts [self] [by-hand:LIBRARY] [by-loading:LIBRARY]...
- * A library is this source with -DLIBRARY, and one that starts by hand with -DRTSCOPE_START_BY_HAND, too.
+ * A library is this source with -DLIBRARY, and one that starts by hand with -DRTSCOPE_START_BY_HAND, too. With -DIN_A_THREAD its constructor makes a thread that starts
+ * and emits, while the program that it is linked to starts.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,6 +29,26 @@ void start_and_emit(void)
 	for (unsigned number = 0; number < 20; number++)
 		RTSCOPE_EVENT(test, STARTED, rtscope_u32(n, number));
 }
+
+#if defined(IN_A_THREAD)
+static pthread_t thread;
+
+static void *in_a_thread(void *argument)
+{
+	start_and_emit();
+	return argument;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	pthread_create(&thread, NULL, in_a_thread, NULL);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	pthread_join(thread, NULL);
+}
+#endif
 
 #if !defined(LIBRARY)
 static pthread_barrier_t at_once;

@@ -391,7 +391,8 @@ fn root_vm_address_comparators_make_an_event_of_each_time_that_a_place_is_execut
     assert_eq!(streams.iter().map(pge).sum::<u64>(), 150, "{report}");
     assert!(streams.iter().all(|stream| stream["events"] == serde_json::json!([])), "{report}");
     // What the unit has not, and what the kernel cannot follow, is said.
-    let many = ["0x1000", "0x1001", "0x1002", "0x1003", "0x1004"];
+    let many: Vec<String> = (0..5).map(|bytes| format!("{here}+{bytes}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let (output, _) = capture(&many, "many");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && errors.contains("intel_pt has 4"), "{output:?}");

@@ -278,7 +278,7 @@ fn memory(found: &Found, settings: &Settings, notes: &mut Vec<String>) -> Result
 }
 
 /// Where in memory the places are that comparators were set to: a file that is mapped more than once has more than one address.
-fn place_names(found: &Found, places: &[CapturedPlace]) -> PlaceNames {
+fn place_names(found: &Found, places: &[CapturedPlace], notes: &mut Vec<String>) -> PlaceNames {
     let mut names = PlaceNames::new();
     // A unit has four at most; what a file says of itself may be anything.
     for place in places.iter().take(COMPARATORS_MAX) {
@@ -287,7 +287,11 @@ fn place_names(found: &Found, places: &[CapturedPlace]) -> PlaceNames {
             let inside = place.file_offset.checked_sub(mapped.offset)?;
             (inside < mapped.length).then(|| mapped.start.wrapping_add(inside))
         });
-        names.extend(addresses.map(|address| (address, Arc::from(place.name.as_str()))));
+        let (name, before) = (Arc::<str>::from(place.name.as_str()), names.len());
+        names.extend(addresses.map(|address| (address, Arc::clone(&name))));
+        if names.len() == before {
+            notes.push(format!("{name}: nobody had {} in its memory there", place.file.display()));
+        }
     }
     names
 }
@@ -318,7 +322,7 @@ fn streams(
 ) -> std::io::Result<()> {
     let Some(info) = &found.info else { return Ok(()) };
     let timelines = found.timelines();
-    let places = Arc::new(place_names(found, &settings.places));
+    let places = Arc::new(place_names(found, &settings.places, &mut capture.notes));
     for (pieces, segment) in found.buffers().into_values() {
         let name = match (segment.cpu, segment.tid) {
             (Some(cpu), _) => format!("CPU {cpu}"),

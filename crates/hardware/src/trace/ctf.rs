@@ -42,6 +42,9 @@ pub enum TraceError {
     /// Nothing could be written.
     #[error("no event has a time, so there is nothing that a trace could have")]
     Untimed,
+    /// The streams have nothing that becomes an event.
+    #[error("there is no event in it, so there is nothing that a trace could have")]
+    Empty,
 }
 
 /// What a trace says of where it is from: of the machine that was traced, not of this one. Its clock is one that no other trace is
@@ -184,7 +187,7 @@ pub fn write_ctf(
         return Err(TraceError::Read(error));
     }
     if trace.events == 0 {
-        return Err(TraceError::Untimed);
+        return Err(if source.totals.untimed == 0 { TraceError::Empty } else { TraceError::Untimed });
     }
     let end = MonotonicNs(trace.span_ns.map_or(0, |(_, last)| last));
     trace.streams = streams.len() as u64;

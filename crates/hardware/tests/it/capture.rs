@@ -211,6 +211,9 @@ fn a_place_that_a_comparator_was_set_to_is_an_event_where_its_file_was_mapped() 
     let program = NamedProgram { path, address: None };
     for settings in [Settings::default(), Settings { programs: vec![program], ..Settings::default() }] {
         let capture = open(folder.path(), &settings).unwrap();
+        for name in ["other", "outside"] {
+            assert!(capture.notes.iter().any(|note| note.starts_with(name)), "{name}: {:?}", capture.notes);
+        }
         let (mut lane, mut events) = (StreamLane::new(&capture.streams[0]), VecDeque::new());
         while lane.advance(&mut events).unwrap() {}
         let places = events.iter().filter(|event| event.class == EventClassKind::Place);

@@ -39,12 +39,27 @@ impl Comparators {
         if words.is_empty() {
             return Ok(Comparators::default());
         }
-        check(words.len(), traces_a_process, plan)?;
+        check(traces_a_process, plan)?;
+        let there = comparators_of(&plan.pmu);
+        let places = places::find(words, program, observer)?;
+        if places.len() > there {
+            return Err(Failure::Usage(format!(
+                "--at: {} asked for, and {} has {there}; rtscope record --at takes any number, by uprobes",
+                counted(places.len() as u64, "place is", "places are"),
+                plan.pmu.name
+            )));
+        }
         let mut found = Comparators::default();
-        for place in places::find(words, program, observer)? {
+        for place in places {
             // As the kernel names what is mapped.
             let file = fs::canonicalize(&place.path)
                 .map_err(|error| Failure::system(format!("--at: {}", place.path.display()), &error))?;
+            if file.to_str().is_none() {
+                return Err(Failure::Usage(format!(
+                    "--at: {}: a capture's description has paths in UTF-8 only; copy the file to another name",
+                    file.display()
+                )));
+            }
             let name = place.event.strip_prefix(places::PREFIX).unwrap_or(&place.event).to_owned();
             found.places.push(CapturedPlace { name, file, file_offset: place.uprobe.file_offset });
             found.files.push(place.uprobe.file);
@@ -75,7 +90,7 @@ impl Comparators {
 }
 
 /// Whether the unit can do that.
-fn check(places: usize, traces_a_process: bool, plan: &UnitPlan) -> Result<(), Failure> {
+fn check(traces_a_process: bool, plan: &UnitPlan) -> Result<(), Failure> {
     let name = &plan.pmu.name;
     if plan.kind != AuxKind::IntelPt {
         return Err(Failure::Usage(format!(
@@ -93,16 +108,12 @@ fn check(places: usize, traces_a_process: bool, plan: &UnitPlan) -> Result<(), F
             "--at: the kernel follows files in the memory of processes only; give --pid or a COMMAND at the end".to_owned(),
         ));
     }
-    match comparators_of(&plan.pmu) {
-        0 => Err(Failure::Missing(format!(
+    if comparators_of(&plan.pmu) == 0 {
+        return Err(Failure::Missing(format!(
             "--at: {name} has no address comparators here; rtscope record --at records such places by uprobes"
-        ))),
-        there if places > there => Err(Failure::Usage(format!(
-            "--at: {} asked for, and {name} has {there}; rtscope record --at takes any number, by uprobes",
-            counted(places as u64, "place is", "places are")
-        ))),
-        _ => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 fn comparators_of(pmu: &Pmu) -> usize {

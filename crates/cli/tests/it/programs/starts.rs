@@ -37,13 +37,17 @@ impl Objects {
 
     /// All events are there, of many processes: each moment is met by few.
     fn assert_all_are_recorded(&self, program: &Path, threads: &[&str]) {
+        self.assert_threads_are_recorded(program, threads, threads.len());
+    }
+
+    fn assert_threads_are_recorded(&self, program: &Path, threads: &[&str], emitting: usize) {
         let each = format!(
             "n=0; while [ $n -lt {PROGRAMS} ]; do timeout 20 {} {} || exit 1; n=$((n+1)); done",
             program.display(),
             threads.join(" "),
         );
         let recorded = self.fixture.record(&[], &["sh", "-c", &each]);
-        let emitted = PROGRAMS * EVENTS * threads.len() as u64;
+        let emitted = PROGRAMS * EVENTS * emitting as u64;
         assert_eq!((recorded.events(), recorded.lost()), (emitted, 0), "{threads:?}: {}", recorded.account);
         std::fs::remove_dir_all(self.fixture.trace()).expect("it was made");
     }
@@ -71,6 +75,20 @@ fn a_program_and_its_libraries_that_start_at_once_all_have_their_events() {
     objects.assert_all_are_recorded(&program, &["self", &by_hand]);
     objects.assert_all_are_recorded(&program, &["self", &by_loading]);
     objects.assert_all_are_recorded(&program, &["self", &by_hand, &by_loading]);
+}
+
+#[test]
+fn a_program_and_a_thread_of_its_librarys_constructor_that_start_at_once_have_their_events() {
+    let objects = objects();
+    let flags = ["-DLIBRARY", "-DIN_A_THREAD", "-DRTSCOPE_START_BY_HAND", "-shared", "-fPIC"];
+    let Some(library) = objects.compile(&flags, "libthread.so") else { return };
+    let library = library.display().to_string();
+    let run_path = format!("-Wl,-rpath,{}", objects.fixture.path("").display());
+    // The program starts by its constructor, which follows that of the library.
+    let Some(program) = objects.compile(&["-Wl,--no-as-needed", &library, &run_path], "linked") else {
+        return;
+    };
+    objects.assert_threads_are_recorded(&program, &["self"], 2);
 }
 
 #[test]
