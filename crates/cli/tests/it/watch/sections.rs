@@ -2,7 +2,7 @@
 //! The trackers `preemptoff` and `irqoff`, judged by a thread that keeps its CPU to itself in the kernel for as long as it is told, and takes down
 //! when that was.
 
-use super::ftrace::Ftrace;
+use super::ftrace::{Ftrace, Line};
 use super::truth::Truth;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::signal::{Signal, kill};
@@ -145,6 +145,14 @@ fn of_spinner<'a>(late: &'a [LateResponse], done: &Done) -> Vec<&'a LateResponse
     late.iter().filter(|late| i64::from(late.tid.0) == i64::from(done.spinner)).collect()
 }
 
+/// It is of no section. An emulated CPU is slow enough for others, so there it is invented only if the kernel's own word is that the CPU had been given away before.
+fn is_invented(late: &LateResponse, done: &Done, switches: &[Line]) -> bool {
+    let (from_ns, to_ns) = (late.chain.origin.time_ns.0 + STAMPS_NS, late.end_ns.0);
+    let is_contradicted =
+        || switches.iter().any(|line| from_ns < line.time_ns && line.time_ns + STAMPS_NS < to_ns);
+    !done.sections.iter().any(|section| overlaps(late, *section)) && (!is_emulated() || is_contradicted())
+}
+
 fn is_blamed(explanation: &Explanation, done: &Done) -> bool {
     let is_it = |cause: &Cause| {
         let tid = match &cause.actor {
@@ -163,7 +171,7 @@ fn is_blamed(explanation: &Explanation, done: &Done) -> bool {
 #[test]
 fn root_a_cpu_that_is_not_given_away_is_late_by_as_much_as_the_thread_that_waits_for_it() {
     let Some(_cpus) = Cpus::for_watching() else { return };
-    let ftrace = match Ftrace::new(&["sched/sched_wakeup"]) {
+    let ftrace = match Ftrace::new(&["sched/sched_wakeup", "sched/sched_switch"]) {
         Ok(ftrace) => ftrace,
         Err(why) => skip!("no instance of ftrace: {why}"),
     };
@@ -203,7 +211,10 @@ fn root_a_cpu_that_is_not_given_away_is_late_by_as_much_as_the_thread_that_waits
             usize::from(is_inside && is_asked && one.end_ns.0 <= ran_ns && one.response_ns() >= LIMIT_NS);
     }
     println!("{found} of {due} found, {exact} from where it was asked for, {named} with who was waiting");
-    let invented = late.iter().filter(|late| !done.sections.iter().any(|section| overlaps(late, *section)));
+    let cpu = u32::try_from(last_cpu().expect("there is one")).expect("few");
+    let mut switches = ftrace.lines(&["sched_switch"]);
+    switches.retain(|line| line.cpu == cpu);
+    let invented = late.iter().filter(|late| is_invented(late, &done, &switches));
     let invented = invented.count();
     Truth { injected: due, found, invented, hidden: said.hidden_switches() }
         .tell(Tracker::Preemptoff, "eBPF spins with preemption off");
