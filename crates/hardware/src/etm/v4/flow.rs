@@ -17,6 +17,7 @@ use crate::etm::{At, Fault, Sink};
 use alloc::collections::VecDeque;
 
 mod addresses;
+mod speculation;
 
 /// Elements that may wait. A unit with the greatest depth needs a few hundred; the trace of none has so many.
 const MOST_WAITING: usize = 1 << 14;
@@ -501,78 +502,6 @@ impl<S: ElementSink> Flow<S> {
         }
         self.address = block.end;
         self.sink.element(offset, &Element::NoMemory { address: block.end });
-    }
-
-    /// Takes the newest P0 elements away, with all between them but times and events.
-    fn cancel(&mut self, here: u64, elements: u32) {
-        let mut left = elements;
-        let mut kept = VecDeque::new();
-        while left > 0 {
-            let Some((offset, waiting)) = self.queue.pop_back() else {
-                self.lose(here, Gap::BadPacket);
-                return;
-            };
-            match waiting {
-                Waiting::Atoms(mut atoms) => {
-                    let removed = left.min(u32::from(atoms.count));
-                    left -= removed;
-                    atoms.count -= removed as u8;
-                    atoms.bits &= (1 << atoms.count) - 1;
-                    if atoms.count > 0 {
-                        self.queue.push_back((offset, waiting_atoms(atoms)));
-                    }
-                }
-                Waiting::Plain(_) => kept.push_front((offset, waiting)),
-                _ => left -= u32::from(self.is_p0(&waiting)),
-            }
-        }
-        self.queue.append(&mut kept);
-        self.depth = self.depth.saturating_sub(elements);
-    }
-
-    fn is_p0(&self, waiting: &Waiting) -> bool {
-        match waiting {
-            Waiting::Unseen | Waiting::Atoms(_) | Waiting::Exception(..) | Waiting::Reset => true,
-            Waiting::SourceAddress(_)
-            | Waiting::Q(..)
-            | Waiting::FunctionReturn
-            | Waiting::ExceptionReturn(true) => true,
-            Waiting::Transaction(Transaction::Start) => self.config.transaction_start_is_p0(),
-            _ => false,
-        }
-    }
-
-    /// Turns the newest atom; addresses after it were those of the path that was not taken.
-    fn mispredict(&mut self, here: u64) {
-        let mut place = self.queue.len();
-        while place > 0 {
-            place -= 1;
-            match &mut self.queue[place].1 {
-                Waiting::Atoms(atoms) if atoms.count > 0 => {
-                    atoms.bits ^= 1 << (atoms.count - 1);
-                    return;
-                }
-                Waiting::Unseen => return,
-                Waiting::Address(_) => {
-                    self.queue.remove(place);
-                }
-                _ => {}
-            }
-        }
-        self.lose(here, Gap::BadPacket);
-    }
-
-    /// The unit discarded what is not sure.
-    fn discard(&mut self, offset: u64, overflow: bool) {
-        while let Some((offset, waiting)) = self.queue.pop_front() {
-            if let Waiting::Plain(element) = waiting {
-                self.plain(offset, element);
-            }
-        }
-        let seen_marker = self.seen_marker;
-        self.lose(offset, if overflow { Gap::Overflow } else { Gap::Discard });
-        self.seen_marker = seen_marker;
-        self.after_overflow = overflow;
     }
 }
 
