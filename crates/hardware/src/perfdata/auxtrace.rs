@@ -83,6 +83,17 @@ impl PtInfo {
         if bits == 0 { 0 } else { u8::try_from((config & bits) >> bits.trailing_zeros()).unwrap_or(0) }
     }
 
+    /// The last words of the description: how many bytes a filter has, and it, with at least one NUL behind it (intel_pt_info_fill() of perf).
+    #[must_use]
+    pub fn filter_words(filter: &str) -> Vec<u64> {
+        let mut bytes = filter.as_bytes().to_vec();
+        if !bytes.is_empty() {
+            bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
+        }
+        let words = bytes.chunks_exact(8).map(|bytes| word(bytes, 0).unwrap_or(0));
+        std::iter::once(filter.len() as u64).chain(words).collect()
+    }
+
     fn parse(words: &[u8]) -> PtInfo {
         let number = |index: usize| word(words, index).unwrap_or(0);
         let half = |index: usize| u32::try_from(number(index)).unwrap_or(0);

@@ -6,7 +6,8 @@ use rtscope_hardware::capture::{CaptureInfo, CaptureMode, CapturedPlace, ClockOf
 use rtscope_hardware::decode::{Findings, SeenPacket, Settings, StreamLane, open};
 use rtscope_hardware::perfdata::encode::PerfEncoder;
 use rtscope_hardware::perfdata::{
-    ATTRIBUTE_BYTES, AuxPlace, EventAttribute, EventRequest, Feature, PerfWriter, SampleId, WrittenEvent,
+    ATTRIBUTE_BYTES, AuxPlace, EventAttribute, EventRequest, Feature, PerfWriter, PtInfo, SampleId,
+    WrittenEvent,
 };
 use rtscope_hardware::pmu::{EventSpec, Pmu, PmuError};
 use rtscope_hardware::program::NamedProgram;
@@ -90,13 +91,19 @@ fn what_is_no_event_is_refused_with_what_to_write() {
 
 /// A capture of CPU 2 as the recorder writes it: thread 41 of process 40 runs, and ticks are nanoseconds.
 fn write_capture(directory: &Path, stream: &[u8]) -> CaptureInfo {
+    write_filtered(directory, stream, "")
+}
+
+/// The same, with address comparators in perf's words.
+fn write_filtered(directory: &Path, stream: &[u8], filter: &str) -> CaptureInfo {
     let unit = EventRequest { pmu: 8, config: [0x300_e601, 0, 0], ..EventRequest::default() };
     let written = |request: &EventRequest, id| WrittenEvent { attribute: request.bytes(), ids: vec![id] };
     let events = [written(&unit, 1), written(&EventRequest::of_tasks(&unit), 2)];
     let file = File::create_new(directory.join("perf.data")).unwrap();
     let mut writer = PerfWriter::create(file, &events).unwrap();
     let clock = PerfClock { shift: 0, mult: 1, zero: 0 };
-    let words = [8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1, 0x200, 0x3c000, 0, 0, 2, 24, 0];
+    let mut words = vec![8, 0, 1, 0, 1, 0x400, 0x800, 3, 0, 1, 0x200, 0x3c000, 0, 0, 2, 24];
+    words.extend(PtInfo::filter_words(filter));
     writer.encoder().auxtrace_info(1, &words).time_conversion(&clock);
     let id = |time| SampleId { pid: Some(40), tid: Some(41), time: Some(time), cpu: Some(2), id: Some(2) };
     writer.encoder().comm(40, 41, "program", &id(10)).switch(false, (0, 0), &id(900));
@@ -251,17 +258,28 @@ fn a_description_that_is_not_ours_is_an_error() {
 
 #[test]
 fn the_installed_perf_reads_a_capture() {
+    // What comparators were set to is in it; perf takes its length and its end seriously.
+    for filter in
+        ["", "filter 0x1020/0x1@/opt/program", "filter 0x1020/0x1@/opt/program filter 0x1/0x1@/opt/a/b"]
+    {
+        if !perf_reads(filter) {
+            rtscope_testkit::skip!("perf is not installed");
+        }
+    }
+}
+
+/// Whether there is a perf, which then has to read it.
+fn perf_reads(filter: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    write_capture(folder.path(), &whole_run());
+    write_filtered(folder.path(), &whole_run(), filter);
     let script = |arguments: &[&str]| {
         let mut perf = Command::new("perf");
         perf.arg("script").arg("-i").arg(folder.path().join("perf.data")).args(arguments).output()
     };
-    let Ok(output) = script(&["-D"]) else {
-        rtscope_testkit::skip!("perf is not installed");
-    };
+    let Ok(output) = script(&["-D"]) else { return false };
     let dump = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(!dump.is_empty(), "{output:?}");
+    assert!(!dump.is_empty(), "{filter}: {output:?}");
+    assert!(output.status.success(), "{filter}: {output:?}");
     // Packets as perf's own decoder prints them, piece by piece, and the records of the thread.
     for (packet, count) in [
         (" PSB", 1),
@@ -278,6 +296,7 @@ fn the_installed_perf_reads_a_capture() {
     let header = script(&["--header-only"]).unwrap();
     let header = String::from_utf8_lossy(&header.stdout).into_owned();
     assert!(header.contains("hostname : laptop") && header.contains("os release : 6.12.0"), "{header}");
+    true
 }
 
 #[test]

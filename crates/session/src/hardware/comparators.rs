@@ -81,10 +81,17 @@ impl Comparators {
         CString::new(text.trim_end()).ok().filter(|text| !text.is_empty())
     }
 
-    /// For those who read the recording, in perf's words.
+    /// For those who read the recording, in perf's words; empty where these cannot name a file, since perf would refuse the recording.
     pub fn written(&self) -> String {
         let one =
             |place: &CapturedPlace| format!("filter {:#x}/0x1@{}", place.file_offset, place.file.display());
+        // Separators of its filters, and what it takes for quotes.
+        let cannot_be = |place: &CapturedPlace| {
+            place.file.display().to_string().contains([' ', ',', '\t', '\n', '"', '\'', '\\'])
+        };
+        if self.places.iter().any(cannot_be) {
+            return String::new();
+        }
         self.places.iter().map(one).collect::<Vec<_>>().join(" ")
     }
 }
@@ -118,4 +125,36 @@ fn check(traces_a_process: bool, plan: &UnitPlan) -> Result<(), Failure> {
 
 fn comparators_of(pmu: &Pmu) -> usize {
     pmu.attribute("nr_addr_filters").and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn at(files: &[&str]) -> Comparators {
+        let file = Arc::new(File::open("/proc/self/exe").expect("it is there"));
+        let place = |(number, path): (u64, &&str)| CapturedPlace {
+            name: "work".to_owned(),
+            file: PathBuf::from(*path),
+            file_offset: 0x1000 + number,
+        };
+        let places: Vec<CapturedPlace> = (0..).zip(files).map(place).collect();
+        Comparators { files: vec![file; places.len()], places }
+    }
+
+    #[test]
+    fn the_kernel_gets_open_files_whatever_their_names_are_and_perf_names_that_it_can_read() {
+        let comparators = at(&["/opt/a", "/opt/b"]);
+        assert_eq!(comparators.written(), "filter 0x1000/0x1@/opt/a filter 0x1001/0x1@/opt/b");
+        for odd in ["/opt/my program", "/opt/a,b", "/opt/\"a"] {
+            let comparators = at(&["/opt/a", odd]);
+            assert_eq!(comparators.written(), "", "{odd}");
+            let filter = comparators.filter().expect("two places").into_string().expect("text");
+            let descriptor = comparators.files[0].as_raw_fd();
+            let line = |offset: &str| format!("filter {offset}/0x1@/proc/self/fd/{descriptor}");
+            assert_eq!(filter, format!("{}\n{}", line("0x1000"), line("0x1001")));
+        }
+        assert_eq!(at(&[]).filter(), None);
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::Failure;
 use rtscope_hardware::inventory::{Inventory, Machine, State};
-use rtscope_hardware::perfdata::{AuxKind, EventRequest};
+use rtscope_hardware::perfdata::{AuxKind, EventRequest, PtInfo};
 use rtscope_hardware::pmu::{EventSpec, Pmu, PmuError};
 use rtscope_hardware::pt::PerfClock;
 use std::path::Path;
@@ -87,20 +87,9 @@ impl UnitPlan {
             pmu.mask("cyc"),
             number(&pmu.attribute("max_nonturbo_ratio").unwrap_or_default()),
         ]);
-        words.extend(text_words(&of.filter));
+        words.extend(PtInfo::filter_words(&of.filter));
         (1, words)
     }
-}
-
-/// A text's bytes and their number, which has a NUL at the end and is a multiple of 8; none of an empty one.
-fn text_words(text: &str) -> Vec<u64> {
-    let mut bytes = text.as_bytes().to_vec();
-    if !bytes.is_empty() {
-        bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
-    }
-    let words =
-        bytes.chunks_exact(8).map(|bytes| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)));
-    std::iter::once(bytes.len() as u64).chain(words).collect()
 }
 
 /// Where there is no such PMU, the inventory knows why, and what to do.
