@@ -97,7 +97,13 @@ fn events_that_are_late_in_a_falling_order_keep_their_times_as_long_as_there_are
     played.provider(0, 0, 3);
     let mut recording = played.recording();
     let mut rings = rings(&played, OWN as u32 * 2);
-    let (begin, late) = (now().monotonic_ns, STREAMS - OWN + 12);
+    let late = STREAMS - OWN + 12;
+    // What is older than the recording is none of its events.
+    let first_ns = now().monotonic_ns;
+    while now().monotonic_ns < first_ns + late as u64 * 1_000_000 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let begin = now().monotonic_ns;
     rings[late..].iter_mut().for_each(|ring| ring.events(0, 5));
     let mut emitted = (rings.len() - late) as u64 * 5;
     recording.poll_for(emitted);
