@@ -70,6 +70,13 @@ impl Ftrace {
         Ok(ftrace)
     }
 
+    /// Records this event, too, as often as its fields are so.
+    pub(super) fn add(&self, event: &str, filter: &str) -> std::io::Result<()> {
+        let event = self.0.join("events").join(event);
+        fs::write(event.join("filter"), filter)?;
+        fs::write(event.join("enable"), "1")
+    }
+
     fn all(&self) -> Vec<Line> {
         let text = fs::read_to_string(self.0.join("trace")).expect("readable");
         text.lines().filter_map(Line::parse).collect()
@@ -86,6 +93,15 @@ impl Ftrace {
     pub(super) fn interrupts(&self) -> BTreeMap<u32, Vec<u64>> {
         let mut all: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for line in self.all().iter().filter(|line| line.event.ends_with("_entry")) {
+            all.entry(line.cpu).or_default().push(line.time_ns);
+        }
+        all
+    }
+
+    /// By CPU: when events came on it, whichever ones.
+    pub(super) fn times(&self) -> BTreeMap<u32, Vec<u64>> {
+        let mut all: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for line in self.all() {
             all.entry(line.cpu).or_default().push(line.time_ns);
         }
         all
