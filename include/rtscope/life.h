@@ -477,11 +477,15 @@ RTSCOPE__SELDOM void rtscope__lead(void)
 		rtscope__take_back(&search);
 		return;
 	}
-	if (search.is_announced) {
+	/* That source has, meanwhile: an object that is in the list twice is a list without an end. */
+	if (rtscope__leader) {
+		rtscope__take_back(&search);
+		search.leader = NULL;
+	} else if (search.is_announced) {
 		rtscope__become_leader((int)search.has_program);
 		search.leader = shared;
 	}
-	if (search.leader->room) {
+	if (search.leader && search.leader->room) {
 		/* Before events are enabled: a function that is called from here may have some, and they are to be counted. */
 		rtscope__leader = search.leader;
 		search.leader->add(object);

@@ -210,7 +210,8 @@ static inline void rtscope__find_leader(struct rtscope__search *search)
 		if (search->leader || search->is_announced)
 			return;
 		if (search->awaited) {
-			if (rtscope__await(search->awaited, search->thread, &rests))
+			/* Where the C library has no lock, two may take it back again and again, for each other. */
+			if (rtscope__await(search->awaited, search->thread, &rests) && ++rests < 10000)
 				continue;
 			/* Nobody goes on with it, or it takes its time; but it is there, as far as others need it. */
 			/* ORDER: acquire; pairs with the release in rtscope__lead(). */

@@ -32,7 +32,7 @@ impl Objects {
 
     /// Without events: a library leads.
     fn host(&self) -> Option<PathBuf> {
-        self.compile(&["-DRTSCOPE_DISABLE"], "host")
+        self.compile(&["-DRTSCOPE_DISABLE", "-rdynamic"], "host")
     }
 
     /// All events are there, of many processes: each moment is met by few.
@@ -89,6 +89,20 @@ fn a_program_and_a_thread_of_its_librarys_constructor_that_start_at_once_have_th
         return;
     };
     objects.assert_threads_are_recorded(&program, &["self"], 2);
+}
+
+#[test]
+fn a_library_that_another_ones_constructor_starts_again_meanwhile_has_all_its_events() {
+    let objects = objects();
+    let flags = ["-DLIBRARY", "-DCALLS_ANOTHER", "-DRTSCOPE_DISABLE", "-shared", "-fPIC"];
+    let (Some(host), Some(by_hand), Some(again)) =
+        (objects.host(), objects.library(true, "by_hand.so"), objects.compile(&flags, "again.so"))
+    else {
+        return;
+    };
+    // The constructor has the loader's lock, which the other thread wants for the library to stay loaded.
+    let again = format!("again-from:{}", again.display());
+    objects.assert_all_are_recorded(&host, &[&by_hand, &again]);
 }
 
 #[test]
