@@ -25,6 +25,7 @@ const DISABLE: libc::c_ulong = 0x2401;
 const ID: libc::c_ulong = 0x8008_2407;
 const PAUSE_OUTPUT: libc::c_ulong = 0x4004_2409;
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
+const SET_OUTPUT: libc::c_ulong = 0x2405;
 /// Of `capabilities`: the time of tick 0 is known.
 const CAP_USER_TIME_ZERO: u64 = 1 << 4;
 /// The header of a record: kind, misc, size.
@@ -50,10 +51,14 @@ pub struct TimeConversion {
     pub zero: u64,
 }
 
-/// An open event.
+/// What is common to events with memory of their own and those that write into another's.
+#[derive(Debug)]
+pub struct PerfHandle(OwnedFd);
+
+/// An open event with its memory.
 #[derive(Debug)]
 pub struct PerfEvent {
-    fd: OwnedFd,
+    handle: PerfHandle,
     /// The first page and the ring of records.
     memory: SharedMemory,
     page_bytes: usize,
@@ -63,40 +68,7 @@ pub struct PerfEvent {
     tail: u64,
 }
 
-impl PerfEvent {
-    /// Opens an event of a task (`None`: of all) on a CPU (`None`: on any), and maps its memory.
-    ///
-    /// # Errors
-    /// What the kernel says: `EACCES` and `EPERM` without the privilege or for more memory than may be locked, `ENODEV` for a CPU that is
-    /// off, `EBUSY` where somebody else has the unit.
-    pub fn open(
-        attribute: &[u8],
-        (task, cpu): (Option<u32>, Option<u32>),
-        ring: RingSize,
-        aux: Option<RingSize>,
-    ) -> io::Result<PerfEvent> {
-        if ring.overwrites && aux.is_some() {
-            // Where the AUX area begins is written into the first page, which is mapped with the ring.
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "an AUX area needs a ring that can be written",
-            ));
-        }
-        let number = |number: Option<u32>| number.map_or(Ok(-1), i32::try_from).map_err(io::Error::other);
-        let fd = open(attribute, number(task)?, number(cpu)?)?;
-        let page_bytes = page_bytes();
-        let memory = SharedMemory::map(fd.as_fd(), page_bytes + ring.bytes, !ring.overwrites)?;
-        let mut event = PerfEvent { fd, memory, page_bytes, ring, aux: None, tail: 0 };
-        if let Some(aux) = aux {
-            let offset = page_bytes + ring.bytes;
-            event.memory.store_release(offset_of!(Page, aux_offset), offset as u64);
-            event.memory.store_release(offset_of!(Page, aux_size), aux.bytes as u64);
-            let area = SharedMemory::map_at(event.fd.as_fd(), offset as u64, aux.bytes, !aux.overwrites)?;
-            event.aux = Some((area, aux));
-        }
-        Ok(event)
-    }
-
+impl PerfHandle {
     /// Its number in records.
     ///
     /// # Errors
@@ -104,7 +76,7 @@ impl PerfEvent {
     pub fn id(&self) -> io::Result<u64> {
         let mut id = 0_u64;
         // SAFETY: the kernel writes one u64 there, which lives during the call.
-        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), ID, &raw mut id) };
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), ID, &raw mut id) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(id) }
     }
 
@@ -139,14 +111,68 @@ impl PerfEvent {
     /// `EOPNOTSUPP` for a unit without address comparators, and for files in an event of whole CPUs; `EINVAL` for more than it has.
     pub fn filter(&self, text: &CStr) -> io::Result<()> {
         // SAFETY: the kernel reads the text up to its NUL, and it lives during the call.
-        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), SET_FILTER, text.as_ptr()) };
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), SET_FILTER, text.as_ptr()) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn control(&self, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
         // SAFETY: these requests take a plain number.
-        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), request, argument) };
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl PerfEvent {
+    /// Opens an event of a task (`None`: of all) on a CPU (`None`: on any), and maps its memory.
+    ///
+    /// # Errors
+    /// What the kernel says: `EACCES` and `EPERM` without the privilege or for more memory than may be locked, `ENODEV` for a CPU that is
+    /// off, `EBUSY` where somebody else has the unit.
+    pub fn open(
+        attribute: &[u8],
+        (task, cpu): (Option<u32>, Option<u32>),
+        ring: RingSize,
+        aux: Option<RingSize>,
+    ) -> io::Result<PerfEvent> {
+        if ring.overwrites && aux.is_some() {
+            // Where the AUX area begins is written into the first page, which is mapped with the ring.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "an AUX area needs a ring that can be written",
+            ));
+        }
+        let number = |number: Option<u32>| number.map_or(Ok(-1), i32::try_from).map_err(io::Error::other);
+        let fd = open(attribute, number(task)?, number(cpu)?)?;
+        let page_bytes = page_bytes();
+        let memory = SharedMemory::map(fd.as_fd(), page_bytes + ring.bytes, !ring.overwrites)?;
+        let mut event = PerfEvent { handle: PerfHandle(fd), memory, page_bytes, ring, aux: None, tail: 0 };
+        if let Some(aux) = aux {
+            let offset = page_bytes + ring.bytes;
+            event.memory.store_release(offset_of!(Page, aux_offset), offset as u64);
+            event.memory.store_release(offset_of!(Page, aux_size), aux.bytes as u64);
+            let area =
+                SharedMemory::map_at(event.handle.0.as_fd(), offset as u64, aux.bytes, !aux.overwrites)?;
+            event.aux = Some((area, aux));
+        }
+        Ok(event)
+    }
+
+    /// Opens an event of another task, on the same CPU and with the same attribute, whose records and AUX data go into this one's memory.
+    ///
+    /// # Errors
+    /// As [`PerfEvent::open`]; `ESRCH` for a task that has ended.
+    pub fn open_beside(&self, attribute: &[u8], task: u32, cpu: u32) -> io::Result<PerfHandle> {
+        let number = |number: u32| i32::try_from(number).map_err(io::Error::other);
+        let handle = PerfHandle(open(attribute, number(task)?, number(cpu)?)?);
+        let output = libc::c_ulong::try_from(self.handle.0.as_raw_fd()).map_err(io::Error::other)?;
+        handle.control(SET_OUTPUT, output)?;
+        Ok(handle)
+    }
+
+    /// The event without its memory.
+    #[must_use]
+    pub fn handle(&self) -> &PerfHandle {
+        &self.handle
     }
 
     /// The processor's counter on perf's clock; `None`: on this machine the kernel does not tell.
@@ -232,10 +258,10 @@ impl PerfEvent {
     }
 }
 
-impl AsFd for PerfEvent {
-    /// Can be read once records or AUX data have come to the watermark.
+impl AsFd for PerfHandle {
+    /// Can be read once records or AUX data have come to the watermark, and hangs up when its task has ended, and all that inherited the event.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
     }
 }
 

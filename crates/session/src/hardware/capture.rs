@@ -3,14 +3,13 @@
 
 use super::comparators::Comparators;
 use super::processes;
-use super::rings::{RingsConfig, UnitRings};
+use super::rings::{RingsConfig, TracedTasks, UnitRings};
 use super::unit::UnitPlan;
 use crate::command::{Child, CommandOutput, complain};
-use crate::placement::{ObservedTasks, Placement};
+use crate::placement::{ObservedTasks, Placement, tasks};
 use crate::record::PlaceWords;
 use crate::watch::numbered::Numbered;
 use crate::{Failure, Observer, Stop};
-use nix::poll::{PollFd, PollFlags, ppoll};
 use rtscope_cpus::{Cpus, Machine};
 use rtscope_ctf::StagedDir;
 use rtscope_event::counted;
@@ -70,19 +69,14 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut child = placement.hold(&settings.command, settings.command_output)?;
     stop.begin()?;
-    let config = RingsConfig {
-        task: child.as_ref().map(|child| child.pid().0).or(settings.pid),
-        from_exec: child.is_some(),
-        cpus,
-        aux_bytes: settings.aux_bytes,
-        mode: settings.mode,
-        comparators,
-    };
-    let mut rings = UnitRings::open(plan, config)?;
+    let mut rings = open(settings, (plan, comparators, cpus), child.as_ref(), observer)?;
     let mut writer = rings.begin(staged.path())?;
     let failed =
         |error: std::io::Error| Failure::system(format!("writing {}", settings.output.display()), &error);
-    if child.is_none() && settings.mode == CaptureMode::Full {
+    // Of circles also at the end; but a process may have ended by then, and nobody can ask for its memory.
+    if child.is_none() && (settings.mode == CaptureMode::Full || settings.pid.is_some()) {
+        // What is mapped from now on has a record.
+        rings.enable_tasks()?;
         processes::add(&mut writer, settings.pid).map_err(failed)?;
     }
     if child.is_none() {
@@ -101,7 +95,7 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
     let mut until = End { child, numbered, duration_ns: settings.duration_ns, started: monotonic_now() };
     while !until.has_come(stop) {
         if settings.mode == CaptureMode::Full {
-            wait(&rings);
+            rings.wait(LOOK);
             rings.drain(&mut writer, false).map_err(failed)?;
         } else {
             stop.wait(LOOK, until.child.as_ref().and_then(Child::end).as_ref());
@@ -119,6 +113,39 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
         observer.command_ended(end);
     }
     Ok((info, complain(until.child.as_mut(), observer)))
+}
+
+/// Opens the events of all that is to be traced, switched off.
+fn open(
+    settings: &CaptureSettings,
+    (plan, comparators, cpus): (UnitPlan, Comparators, Vec<u32>),
+    child: Option<&Child>,
+    observer: &dyn Observer,
+) -> Result<UnitRings, Failure> {
+    let tasks = match (child, settings.pid) {
+        (Some(child), _) => TracedTasks::Only(vec![child.pid().0]),
+        (None, Some(pid)) => TracedTasks::Only(threads_of(pid)),
+        (None, None) => TracedTasks::All,
+    };
+    let config = RingsConfig {
+        with_children: tasks != TracedTasks::All,
+        tasks,
+        from_exec: child.is_some(),
+        cpus,
+        aux_bytes: settings.aux_bytes,
+        mode: settings.mode,
+        comparators,
+    };
+    crate::limits::raise_file_limit();
+    let mut rings = UnitRings::open(plan, config)?;
+    if let Some(pid) = settings.pid.filter(|_| child.is_none()) {
+        if !rings.add_new_threads(|| threads_of(pid))? {
+            observer.note(
+                "the process starts threads faster than the unit is set up for them; some are not traced, or not on all CPUs",
+            );
+        }
+    }
+    Ok(rings)
 }
 
 /// What there is when all is off.
@@ -139,6 +166,13 @@ fn take(
     }
 }
 
+/// All threads of a process.
+fn threads_of(pid: u32) -> Vec<u32> {
+    let mut threads = Vec::new();
+    tasks::threads_of(pid, false, &mut threads);
+    threads
+}
+
 /// What ends it.
 struct End {
     child: Option<Child>,
@@ -154,13 +188,6 @@ impl End {
             || self.numbered.is_some_and(Numbered::has_ended);
         stop.asked() || over || has_ended
     }
-}
-
-/// Until a ring has come to its watermark; a signal ends it, too.
-fn wait(rings: &UnitRings) {
-    let mut watched: Vec<PollFd> = rings.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
-    // Whatever came: the caller looks at all of it again.
-    let _ = ppoll(&mut watched, Some(LOOK.into()), None);
 }
 
 /// In words.

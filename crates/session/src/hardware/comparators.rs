@@ -7,7 +7,7 @@
 
 use super::unit::UnitPlan;
 use crate::record::PlaceWords;
-use crate::record::places;
+use crate::record::places::{self, RecordedPlace};
 use crate::{Failure, Observer};
 use rtscope_event::counted;
 use rtscope_hardware::capture::CapturedPlace;
@@ -49,6 +49,11 @@ impl Comparators {
                 plan.pmu.name
             )));
         }
+        Comparators::of(places)
+    }
+
+    /// For places that were found, of which there are not too many.
+    pub fn of(places: Vec<RecordedPlace>) -> Result<Comparators, Failure> {
         let mut found = Comparators::default();
         for place in places {
             // As the kernel names what is mapped.
@@ -123,7 +128,8 @@ fn check(traces_a_process: bool, plan: &UnitPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-fn comparators_of(pmu: &Pmu) -> usize {
+/// How many a unit has.
+pub(crate) fn comparators_of(pmu: &Pmu) -> usize {
     pmu.attribute("nr_addr_filters").and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 

@@ -6,7 +6,7 @@
 //! opened, and all threads that are started later inherit it. ObservedTasks move, and threads of theirs begin: they are looked at again while
 //! rtscope runs, often in the first seconds and seldom later. What cannot be avoided is in docs/how-to/cost.md.
 
-mod tasks;
+pub(crate) mod tasks;
 
 use crate::Failure;
 use crate::command::{Child, CommandOutput};

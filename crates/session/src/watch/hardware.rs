@@ -8,7 +8,7 @@
 use crate::hardware::capture::traced_cpus;
 use crate::hardware::comparators::Comparators;
 use crate::hardware::processes;
-use crate::hardware::rings::{RingsConfig, UnitRings};
+use crate::hardware::rings::{RingsConfig, TracedTasks, UnitRings};
 use crate::hardware::unit::UnitPlan;
 use crate::{Failure, Observer};
 use rtscope_event::{MonotonicNs, counted};
@@ -47,7 +47,8 @@ impl HardwareFlight {
         let name = plan.pmu.name.clone();
         let cpus = traced_cpus(None)?;
         let config = RingsConfig {
-            task: None,
+            tasks: TracedTasks::All,
+            with_children: false,
             from_exec: false,
             cpus,
             aux_bytes,
