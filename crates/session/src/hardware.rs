@@ -160,15 +160,30 @@ impl Decoding {
         Ok(())
     }
 
+    /// As [`Decoding::write`]. False: there is no event in it, and no trace was made.
+    ///
+    /// # Errors
+    /// When no event has a time, or the trace cannot be written.
+    pub fn write_if_any(&mut self, target: &Path, offset_ns: i64) -> Result<bool, Failure> {
+        match self.write_streams(target, offset_ns) {
+            Err(TraceError::Empty) => Ok(false),
+            written => Ok(written.map(|()| true)?),
+        }
+    }
+
     /// Makes a CTF trace of all streams. `offset_ns` is added to all times. `recording`: its programs' events are made of what they have
     /// written into channels of an STM or by PTWRITE, and nothing else.
     ///
     /// # Errors
     /// When no event has a time, or the trace cannot be written.
     pub fn write(&mut self, target: &Path, offset_ns: i64, recording: Option<&Path>) -> Result<(), Failure> {
-        if let Some(recording) = recording {
-            return self.write_programs(target, recording);
+        match recording {
+            Some(recording) => self.write_programs(target, recording),
+            None => Ok(self.write_streams(target, offset_ns)?),
         }
+    }
+
+    fn write_streams(&mut self, target: &Path, offset_ns: i64) -> Result<(), TraceError> {
         let capture = &mut self.capture;
         // What the user says goes before what the recorder measured.
         let measured = capture.clock_offset_ns.filter(|_| offset_ns == 0);
@@ -186,8 +201,7 @@ impl Decoding {
             capture.streams.iter().map(|stream: &Stream| Box::new(StreamLane::new(stream)) as Box<dyn Lane>),
         );
         if let Some(file) = &capture.samples {
-            let lane = SampleLane::new(file).map_err(|error| Failure::Damaged(error.to_string()))?;
-            lanes.push(Box::new(lane));
+            lanes.push(Box::new(SampleLane::new(file).map_err(io::Error::other).map_err(TraceError::Read)?));
         }
         let mut source = HardwareSource::new(lanes);
         source.offset_ns = offset_ns;

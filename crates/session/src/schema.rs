@@ -5,3 +5,5 @@
 pub const RECORD: &str = "rtscope.record/1";
 /// Of a recording of programs.
 pub const RECORD_USER: &str = "rtscope.record.user/1";
+/// Of places that a trace unit found.
+pub const RECORD_PLACES: &str = "rtscope.record.places/1";

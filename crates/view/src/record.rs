@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A recorded trace: what is in it, and what is missing, for `rtscope record`.
 
+use crate::label::clean;
 use crate::stat::earlier_text;
 use crate::{counted, duration_text, loss_line};
 use rtscope_ctf::Overwritten;
 use rtscope_event::{Loss, LossCause, MonotonicNs};
+use rtscope_hardware::capture::CaptureInfo;
 use rtscope_programs::collector::{LossesByUser, UserLosses};
 use rtscope_session::command::CommandEnd;
+use rtscope_session::hardware::DecodeReport;
 use rtscope_session::record::{LostEvents, RecordedTrace, counts_by_user, losses_by_user};
 use rtscope_session::users;
 use rtscope_store::ConversionSummary;
@@ -40,6 +43,9 @@ pub fn recorded_text(trace: &RecordedTrace<'_>) -> String {
             text
         }
         RecordedTrace::Programs { target, summary, .. } => programs_text(target, summary),
+        RecordedTrace::Places { target, capture, report, interrupted } => {
+            places_text(target, capture, report, *interrupted)
+        }
     }
 }
 
@@ -69,6 +75,9 @@ fn trace_json(trace: &RecordedTrace<'_>) -> Value {
                 object["snapshots_by_user"] = json!(asked);
             }
             object
+        }
+        RecordedTrace::Places { target, capture, report, interrupted } => {
+            places_json(target, capture, report, *interrupted)
         }
     }
 }
@@ -109,6 +118,8 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
         RecordedTrace::Programs { .. } => {
             "record with a larger --user-buffer, fewer events (-u), or --blocking, which lets programs wait"
         }
+        // Nobody counts what a unit lost.
+        RecordedTrace::Places { .. } => return None,
     };
     let percent = lost.share() * 100.0;
     Some(format!(
@@ -118,6 +129,44 @@ pub fn much_lost(trace: &RecordedTrace<'_>) -> Option<String> {
         lost.recorded.saturating_add(lost.lost),
         losses_by_user(&lost.by_user).map_or(String::new(), |users| format!(": {users}"))
     ))
+}
+
+/// Places that a trace unit found.
+fn places_text(target: &Path, capture: &CaptureInfo, report: &DecodeReport, interrupted: bool) -> String {
+    let names: Vec<_> = capture.places.iter().map(|place| clean(&place.name)).collect();
+    let what = format!("{}, by {}", names.join(", "), capture.unit);
+    let mut text = match &report.trace {
+        Some(trace) => {
+            format!("{}: {} of {what}\n", target.display(), counted(trace.events, "event", "events"))
+        }
+        None => format!("no trace of {what}\n"),
+    };
+    if interrupted {
+        text.push_str(CUT_OFF);
+    }
+    text.push_str(match (capture.has_losses(), report.has_losses()) {
+        (true, _) => {
+            "lost: something, which nobody counts; hardware/capture.json says on which CPU, and why\n"
+        }
+        (_, true) => {
+            "lost: something, which nobody counts; rtscope hardware decode says where, of hardware/\n"
+        }
+        _ => "lost: nothing\n",
+    });
+    text
+}
+
+fn places_json(target: &Path, capture: &CaptureInfo, report: &DecodeReport, interrupted: bool) -> Value {
+    json!({
+        "schema": rtscope_session::schema::RECORD_PLACES,
+        "trace": report.trace.as_ref().map(|_| target.display().to_string()),
+        "unit": capture.unit,
+        "places": capture.places.iter().map(|place| &place.name).collect::<Vec<_>>(),
+        "events": report.trace.as_ref().map_or(0, |trace| trace.events),
+        "unit_bytes": capture.aux_bytes(),
+        "interrupted": interrupted,
+        "incomplete": interrupted || capture.has_losses() || report.has_losses(),
+    })
 }
 
 /// What is to be noted beside the summary of a trace of programs: about clocks, programs, and what was left out.
@@ -133,11 +182,14 @@ fn duration(from: MonotonicNs, until: Option<MonotonicNs>) -> String {
     until.map_or(String::new(), |until| format!(" in {}", duration_text(until.since(from))))
 }
 
+/// Of a recorder that was killed.
+const CUT_OFF: &str = "the recording was cut off; what it lost at its end is unknown\n";
+
 /// The lines that both kinds of traces have.
 fn ends(is_interrupted: bool, losses: &[Loss]) -> String {
     let mut text = String::new();
     if is_interrupted {
-        text.push_str("the recording was cut off; what it lost at its end is unknown\n");
+        text.push_str(CUT_OFF);
     }
     if losses.is_empty() {
         text.push_str("lost: nothing\n");

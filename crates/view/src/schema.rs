@@ -35,6 +35,8 @@ pub const LIST_PROGRAMS: &str = crate::list::PROGRAMS_SCHEMA;
 pub const NPT: &str = rtscope_measure::npt::SCHEMA;
 /// `rtscope record -k --json`.
 pub const RECORD: &str = rtscope_session::schema::RECORD;
+/// `rtscope record --at … --hardware pt --json`.
+pub const RECORD_PLACES: &str = rtscope_session::schema::RECORD_PLACES;
 /// `rtscope record -u --json`.
 pub const RECORD_USER: &str = rtscope_session::schema::RECORD_USER;
 /// `rtscope shield create --json`.
@@ -61,7 +63,7 @@ pub const SNAPSHOT_REQUEST: &str = crate::SNAPSHOT_REQUEST_SCHEMA;
 pub const WATCH: &str = crate::SCHEMA;
 
 /// All of them.
-pub const ALL: [&str; 33] = [
+pub const ALL: [&str; 34] = [
     CAPS,
     crate::EVENT_SCHEMA,
     FDS,
@@ -78,6 +80,7 @@ pub const ALL: [&str; 33] = [
     LIST_PROGRAMS,
     NPT,
     RECORD,
+    RECORD_PLACES,
     RECORD_USER,
     SHIELD_CREATE,
     SHIELD_PLAN,

@@ -22,6 +22,8 @@ impl Observer for Printer {
         let (target, events, losses) = match trace {
             RecordedTrace::Kernel { target, summary, .. } => (target, summary.events, &summary.losses),
             RecordedTrace::Programs { target, summary, .. } => (target, summary.events, &summary.losses),
+            // Of no place in a program was anything asked.
+            RecordedTrace::Places { .. } => return,
         };
         println!("{}: {events} events, {} kinds of losses", target.display(), losses.len());
     }

@@ -46,6 +46,8 @@ pub const EXAMPLES: &str = help!(
   rtscope record --at 'on_tick' --at 'on_tick+0x2c' -k sched -o trace/ -- ./controller
       Each time that a thread comes to these places, beside the scheduler: probe:on_tick and
       probe:on_tick+0x2c.
+  rtscope record --at on_tick --hardware pt -k sched -o trace/ -- ./controller
+      The same place, found by Intel PT: hardware:place, without an interrupt (trace/places).
   rtscope record --at /lib/x86_64-linux-gnu/libc.so.6:malloc --duration 1s -o trace/
       Each call of malloc, of all programs.
   rtscope record --while 'offcpu>50ms' --duration 10min -o trace/
@@ -118,11 +120,12 @@ pub struct RecordOptions {
     pub user: Vec<String>,
     /// An event each time that a thread executes this place in a program or library (default: COMMAND's program): a function's
     /// symbol and bytes from its begin, or an address as objdump shows it; may be repeated. A uprobe: it costs the thread
-    /// microseconds, in all processes that run the file. The event is probe:FUNCTION+OFFSET. Without -k, no tracepoints
+    /// microseconds, in all processes that run the file, and the event is probe:FUNCTION+OFFSET. With --hardware a trace unit
+    /// finds it, if it can. Without -k, no tracepoints
     #[arg(long, value_name = "[FILE:]FUNCTION[+OFFSET]", conflicts_with_all = ["flight_recorder", "only_while", "recover"])]
     pub at: Vec<PlaceWords>,
-    /// With --at: the trace unit (pt, etm) whose address comparators are wanted. A recording takes uprobes, and says why; hardware capture --at
-    /// sets comparators of Intel PT
+    /// With --at: places are found by address comparators of this trace unit (pt), in COMMAND and what it starts, or in --pid; the event is
+    /// hardware:place, in DIR/places. Where the unit cannot do that, they are uprobes, and why is said
     #[arg(long, value_name = "UNIT", requires = "at")]
     pub hardware: Option<String>,
     /// With -u: only events up to this level (0 to 7, or emerg, alert, crit, err, warning, notice, info, debug), or in a

@@ -2,6 +2,7 @@
 //! What was mapped before a recording began: the code of processes that are there already, from `/proc`, as records.
 
 use rtscope_hardware::perfdata::{PerfWriter, SampleId};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -14,6 +15,20 @@ pub(crate) fn add(writer: &mut PerfWriter, only: Option<u32>) -> io::Result<()> 
         add_one(writer, pid)?;
     }
     Ok(())
+}
+
+/// The same of the processes of these threads.
+pub(crate) fn add_of_threads(writer: &mut PerfWriter, tids: &[u32]) -> io::Result<()> {
+    let processes: BTreeSet<u32> = tids.iter().filter_map(|tid| process_of(*tid)).collect();
+    processes.into_iter().try_for_each(|pid| add_one(writer, pid))
+}
+
+/// `None`: it has ended.
+fn process_of(tid: u32) -> Option<u32> {
+    // A name in it need not be text.
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 fn add_one(writer: &mut PerfWriter, pid: u32) -> io::Result<()> {

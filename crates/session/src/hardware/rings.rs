@@ -137,6 +137,11 @@ impl UnitRings {
         self.cpus.len()
     }
 
+    /// AUX data that was taken so far.
+    pub fn aux_bytes(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counts.aux_bytes).sum()
+    }
+
     /// Waits until a ring has come to its watermark, or for this long; a signal ends it, too.
     ///
     /// A descriptor whose task has ended is readable for ever, and says nothing more of the ring that others write into: then one of these is asked.

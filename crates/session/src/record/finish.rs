@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the spool to the trace: after a recording, or later for one that was killed.
 
-use super::RecordedTrace;
+use super::{RecordedTrace, by_unit};
 use crate::{Failure, Observer};
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_store::user::UserRecording;
@@ -137,6 +137,10 @@ pub fn recover(target: &Path, observer: &dyn Observer) -> Result<(), Failure> {
             ));
             found = true;
         }
+    }
+    if let Some(capture) = by_unit::unfinished(target) {
+        by_unit::recover(&capture, &target.join(super::PLACES), observer)?;
+        found = true;
     }
     if found {
         return Ok(());

@@ -34,6 +34,13 @@ impl LostEvents {
     pub fn of(trace: &RecordedTrace<'_>) -> LostEvents {
         let lost = |losses: &[Loss]| losses.iter().filter_map(|loss| loss.count).fold(0, u64::saturating_add);
         let (events, overwritten, losses) = match trace {
+            RecordedTrace::Places { capture, report, interrupted, .. } => {
+                return LostEvents {
+                    recorded: report.trace.as_ref().map_or(0, |trace| trace.events),
+                    is_uncounted: *interrupted || capture.has_losses() || report.has_losses(),
+                    ..LostEvents::default()
+                };
+            }
             RecordedTrace::Kernel { summary, .. } => (summary.events, summary.overwritten, &summary.losses),
             RecordedTrace::Programs { summary, .. } => {
                 (summary.events.saturating_add(summary.filtered), summary.overwritten, &summary.losses)

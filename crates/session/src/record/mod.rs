@@ -9,6 +9,7 @@
 //! go; of those that go to an STM, `channels` notes what it takes to read them.
 
 mod backend;
+mod by_unit;
 pub(crate) mod channels;
 mod choice;
 mod drain;
@@ -34,6 +35,7 @@ pub use finish::{is_abandoned, is_unfinished, recover};
 pub use flight::run as run_flight_recorder;
 pub use lost::{LostEvents, counts_by_user, losses_by_user};
 pub use places::PlaceWords;
+use places::RecordedPlace;
 pub use request::{SavedTrace, request_snapshot};
 pub use settings::{
     Context, Conversion, KERNEL_BUFFER_BYTES, KernelSettings, ProcessChoice, ProgramsSettings, RING_FILES,
@@ -42,8 +44,10 @@ pub use settings::{
 pub use words::{LevelRange, OnlyWhile, patterns_of};
 
 use crate::command::{Child, complain};
+use crate::hardware::DecodeReport;
 use crate::placement::{ObservedTasks, Placement};
 use crate::{Failure, Observer, Stop};
+use by_unit::{ByUnit, UnitRecording};
 use plan::Plan;
 use programs::ProgramsRecording;
 use recorder::Recording;
@@ -51,6 +55,7 @@ use ring::DiskLimit;
 use rtscope_cpus::Cpus;
 use rtscope_event::{Glob, MonotonicNs};
 use rtscope_flight::monotonic_now;
+use rtscope_hardware::capture::CaptureInfo;
 use rtscope_kernel::tracefs::Tracefs;
 use rtscope_store::user::{UserRecording, UserSummary};
 use rtscope_store::{ConversionSummary, Spool};
@@ -60,6 +65,9 @@ use std::time::Duration;
 /// The traces' names when there are two: LTTng's, which its tools look for.
 const KERNEL: &str = "kernel";
 const PROGRAMS: &str = "ust";
+
+/// That of places in programs, where a trace unit finds them.
+const PLACES: &str = "places";
 
 /// Between polls of what records. A stop and COMMAND's end end the sleep.
 const TICK: Duration = Duration::from_secs(1);
@@ -162,6 +170,17 @@ pub enum RecordedTrace<'a> {
         /// Of the last trace of a flight recorder, what events have asked for, by user.
         asked: Option<&'a [SnapshotsAsked]>,
     },
+    /// Of places that a trace unit found.
+    Places {
+        /// Where it is, if there is one.
+        target: &'a Path,
+        /// What the unit wrote, and what is missing of it.
+        capture: &'a CaptureInfo,
+        /// What was made of that.
+        report: &'a DecodeReport,
+        /// The recorder was killed.
+        interrupted: bool,
+    },
 }
 
 /// Records until it is asked to stop, the duration is over, or COMMAND has ended; then makes the traces.
@@ -171,29 +190,35 @@ pub enum RecordedTrace<'a> {
 pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> Result<(), Failure> {
     let mut placement = placement(settings)?;
     finish::check_target(&settings.output)?;
-    let targets = Targets::new(settings);
-    let tracefs = Tracefs::find();
-    let tracefs = tracefs.as_ref().ok();
-    let plan = |kernel: &KernelSettings| {
-        let places = places::find(&kernel.places, settings.command.first(), observer)?;
-        if !places.is_empty() {
-            observer.note(&places::note(places.len(), kernel.comparators.as_deref()));
-        }
-        Plan::new(kernel, tracefs)?.with_places(places, tracefs)
-    };
-    let plan = settings.kernel.as_ref().map(plan).transpose()?;
-    let mut child = held(settings, &mut placement, observer)?;
     settings.absent().for_each(|tid| {
         observer.note(&format!(
             "--pid {tid}: there is no such process or thread now; nothing of it can be recorded"
         ));
     });
+    let tracefs = Tracefs::find();
+    let tracefs = tracefs.as_ref().ok();
+    let places = settings
+        .kernel
+        .as_ref()
+        .map(|kernel| places::find(&kernel.places, settings.command.first(), observer));
+    let places = places.transpose()?.unwrap_or_default();
+    let plan = settings.kernel.as_ref().map(|kernel| Plan::new(kernel, tracefs)).transpose()?;
+    let mut child = held(settings, &mut placement, observer)?;
+    let (by_unit, places) = divide(places, settings, child.as_ref(), observer);
+    let settings = &without_places_of_unit(settings, by_unit.is_some());
+    let plan = plan
+        .filter(|_| settings.kernel.is_some())
+        .map(|plan| plan.with_places(places, tracefs))
+        .transpose()?;
+    let targets = Targets::new(settings);
+    let by_unit_note = by_unit.as_ref().map(|by_unit| by_unit.note(&settings.output));
     stop.begin()?;
     targets.make()?;
-    let begun =
-        RunningRecorders::begin(settings, (plan.as_ref(), tracefs), child.as_ref(), (&targets, observer));
+    let plans = Plans { kernel: plan.as_ref(), tracefs, by_unit };
+    let begun = RunningRecorders::begin(settings, plans, child.as_ref(), (&targets, observer));
     let mut running = begun.inspect_err(|_| targets.unmake())?;
     observer.recording(&running.start(settings, plan.as_ref()));
+    by_unit_note.iter().for_each(|text| observer.note(text));
     if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
         child.release();
     }
@@ -206,6 +231,42 @@ pub fn run(settings: &RecordSettings, stop: &Stop, observer: &dyn Observer) -> R
     }
     running.finish(&targets, observer)?.map_or(Ok(()), Err)?;
     complain(child.as_mut(), observer)
+}
+
+/// Places in programs: those that a trace unit will find, or those that become uprobes.
+fn divide(
+    places: Vec<RecordedPlace>,
+    settings: &RecordSettings,
+    child: Option<&Child>,
+    observer: &dyn Observer,
+) -> (Option<ByUnit>, Vec<RecordedPlace>) {
+    let Some(kernel) = settings.kernel.as_ref().filter(|_| !places.is_empty()) else { return (None, places) };
+    match ByUnit::open(settings, kernel, &places, child.map(|child| child.pid().0)) {
+        Ok(by_unit) => (Some(by_unit), Vec::new()),
+        Err(why) => {
+            observer.note(&places::note(places.len(), &why));
+            (None, places)
+        }
+    }
+}
+
+/// What is left for the kernel's recorders: nothing, if only places were asked for, and a unit finds them.
+fn without_places_of_unit(settings: &RecordSettings, by_unit: bool) -> RecordSettings {
+    let mut settings = settings.clone();
+    if let Some(kernel) = settings.kernel.as_mut().filter(|_| by_unit) {
+        kernel.places.clear();
+        if kernel.patterns.is_empty() {
+            settings.kernel = None;
+        }
+    }
+    settings
+}
+
+/// What records, as it was decided.
+struct Plans<'a> {
+    kernel: Option<&'a Plan>,
+    tracefs: Option<&'a Tracefs>,
+    by_unit: Option<ByUnit>,
 }
 
 /// COMMAND, if there is one, which waits to be let go.
@@ -273,6 +334,7 @@ impl Targets {
         let is_left =
             |target: &&PathBuf| Spool::find(target).or_else(|| UserRecording::find(target)).is_some();
         let left = self.kernel.iter().chain(&self.programs).find(is_left);
+        let left = left.or_else(|| by_unit::unfinished(&self.directory).map(|_| &self.directory));
         match left.filter(|_| !failure.to_string().contains("--recover")) {
             Some(target) => format!("; rtscope record --recover {} makes its trace", target.display()),
             None => String::new(),
@@ -298,6 +360,7 @@ impl Targets {
 struct RunningRecorders {
     kernel: Option<Recording>,
     programs: Option<ProgramsRecording>,
+    by_unit: Option<UnitRecording>,
     started: MonotonicNs,
     limit: Option<(RingSettings, DiskLimit)>,
     behind: BehindNote,
@@ -329,10 +392,10 @@ impl BehindNote {
 }
 
 impl RunningRecorders {
-    /// Switches both on, or neither.
+    /// Switches all on, or none.
     fn begin(
         settings: &RecordSettings,
-        (plan, tracefs): (Option<&Plan>, Option<&Tracefs>),
+        plans: Plans<'_>,
         child: Option<&Child>,
         (targets, observer): (&Targets, &dyn Observer),
     ) -> Result<RunningRecorders, Failure> {
@@ -350,9 +413,12 @@ impl RunningRecorders {
             )?),
             _ => None,
         };
-        let kernel = match (&settings.kernel, plan, &targets.kernel) {
+        let by_unit =
+            plans.by_unit.map(|by_unit| by_unit.start(settings.fifo, &targets.directory)).transpose()?;
+        let kernel = match (&settings.kernel, plans.kernel, &targets.kernel) {
             (Some(kernel), Some(plan), Some(target)) => {
                 let limit = limit.as_ref().map(|(_, limit)| limit);
+                let tracefs = plans.tracefs;
                 let setup = recorder::Setup { settings: kernel, plan, tracefs, child, observer, limit };
                 Some(Recording::start(&setup, settings.fifo, target)?)
             }
@@ -361,6 +427,7 @@ impl RunningRecorders {
         Ok(RunningRecorders {
             kernel,
             programs,
+            by_unit,
             started: monotonic_now(),
             limit,
             behind: BehindNote::default(),
@@ -393,7 +460,7 @@ impl RunningRecorders {
             kept,
             behind_ns: converted_until.map(|until| now.since(until)),
             passed_ns: now.since(self.started),
-            bytes: bytes + of_programs.bytes,
+            bytes: bytes + of_programs.bytes + self.by_unit.as_ref().map_or(0, UnitRecording::bytes),
             lost: lost.saturating_add(of_programs.lost),
             programs,
         }
@@ -402,11 +469,13 @@ impl RunningRecorders {
     fn has_failed(&self) -> bool {
         self.kernel.as_ref().is_some_and(Recording::has_failed)
             || self.programs.as_ref().is_some_and(ProgramsRecording::has_failed)
+            || self.by_unit.as_ref().is_some_and(UnitRecording::has_failed)
     }
 
     /// Stops both, then makes the traces. Gives what ended the recording early, if something did.
     fn finish(self, targets: &Targets, observer: &dyn Observer) -> Result<Option<Failure>, Failure> {
-        // Both are stopped before either is converted, and one's trouble must not cost the other's trace.
+        // All are stopped before one is converted, and one's trouble must not cost another's trace.
+        let by_unit = self.by_unit.map(UnitRecording::stop);
         let programs = self.programs.map(ProgramsRecording::stop);
         let kernel = self.kernel.map(|kernel| kernel.stop(observer));
         let used_us = own_cpu_us();
@@ -424,6 +493,10 @@ impl RunningRecorders {
                 finish::complete_programs(recording, target, used_us, observer)
             });
             failures.extend(converted.err());
+        }
+        if let Some(by_unit) = by_unit {
+            let place = targets.directory.join(PLACES);
+            failures.extend(by_unit.and_then(|written| written.convert(&place, observer)).err());
         }
         for failure in &failures {
             let advice = targets.advice(failure);

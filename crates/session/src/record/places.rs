@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places in programs that are events of a recording: `[FILE:]FUNCTION[+OFFSET]`, found in the file, recorded by uprobes.
 //!
-//! Trace units have address comparators, which cost a program nothing (`rtscope hardware capture --at`, `crate::hardware::comparators`). A recording is
-//! not a capture of a unit, so here it is always a uprobe, and that is said.
+//! Trace units have address comparators, which cost a program less; where one can be used (`super::by_unit`), it is. Elsewhere places are uprobes, which
+//! is said, with the reason.
 
 use crate::{Failure, Observer};
 use rtscope_event::counted;
-use rtscope_hardware::inventory::{Inventory, Machine, State};
 use rtscope_hardware::place::{self, Place, PlaceError, Wanted};
 use rtscope_kernel::tracefs::UprobePlace;
 use std::collections::{HashMap, HashSet};
@@ -219,30 +218,7 @@ fn script_hint(file: &File) -> &'static str {
 }
 
 /// What is said once: that these are uprobes, why, and what they cost.
-pub(super) fn note(places: usize, unit: Option<&str>) -> String {
-    let why = match unit {
-        None => "address comparators of trace units are for rtscope hardware capture --at".to_owned(),
-        Some(asked) => {
-            let name = match asked {
-                "pt" => "intel_pt",
-                other => other,
-            };
-            match Inventory::of(&Machine::here()).unit(name) {
-                Some(unit) if unit.state == State::Usable && name == COMPARED_UNIT => format!(
-                    "--hardware {asked}: a recording uses no address comparators; rtscope hardware capture {name} --at does"
-                ),
-                Some(unit) if unit.state == State::Usable => {
-                    format!("--hardware {asked}: rtscope sets no address comparators of {name}")
-                }
-                Some(unit) => {
-                    format!("--hardware {asked}: no address comparator is available ({name}: {})", unit.why)
-                }
-                None => format!(
-                    "--hardware {asked}: no address comparator is available (no trace unit {name} is known)"
-                ),
-            }
-        }
-    };
+pub(super) fn note(places: usize, why: &str) -> String {
     let end = match places {
         0..MANY => String::new(),
         _ => format!("; at the end the kernel takes them away one by one, some {} s", (places + 9) / 18),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Places in programs, found by address comparators: of a program that is started, and of a process that runs already.
+//! Places in programs, found by address comparators: of a program that is started, of a process that runs already, and of a recording.
 
 use super::{counts, decode, decoded, unit};
 use crate::command::rtscope;
+use rtscope_testkit::process::wait_until;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The events of places in a capture, as `print` has them.
 fn places(capture: &Path, folder: &Path) -> Vec<Value> {
@@ -123,6 +125,136 @@ fn root_vm_all_threads_that_a_process_has_already_are_captured() {
             "{snapshot:?}: {counts:?}"
         );
     }
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_places_of_a_recording_are_found_by_the_unit_or_by_uprobes_which_is_said() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
+    let said = Command::new(&program).arg("0").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let (here, there) = said.trim().split_once(' ').unwrap();
+    let record = |options: &[&str], name: &str, command: &[&str]| {
+        let directory = folder.path().join(name);
+        let mut record = rtscope();
+        record.args(["record", "--json", "--hardware", "pt", "-o"]).arg(&directory).args(options);
+        let output = record.args(["--", &program]).args(command).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let objects: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout)
+            .into_iter()
+            .collect::<Result<_, _>>()
+            .unwrap_or_else(|_| panic!("{output:?}"));
+        (objects, String::from_utf8(output.stderr).unwrap(), directory)
+    };
+    // Beside the kernel's recorders, and alone.
+    for (kernel, name) in [(&["-k", "sched_switch"][..], "both"), (&[], "alone")] {
+        let options = [kernel, &["--at", here, "--at", there]].concat();
+        let (objects, notes, directory) = record(&options, name, &["50"]);
+        assert!(notes.contains("2 places are recorded by address comparators of intel_pt"), "{notes}");
+        assert_eq!(directory.join("kernel").exists(), !kernel.is_empty());
+        assert_eq!(objects.len(), 1 + kernel.len() / 2, "{objects:?}");
+        let account = objects.iter().find(|object| object["schema"] == "rtscope.record.places/1").unwrap();
+        assert_eq!(
+            (&account["unit"], &account["incomplete"]),
+            (&"intel_pt".into(), &false.into()),
+            "{account}"
+        );
+        assert_eq!(account["places"], serde_json::json!([here, there]), "{account}");
+        if account["trace"].is_null() {
+            // Where the kernel does not tell how its counter becomes time, that is said, and what was written is there.
+            assert!(notes.contains("hardware decode") && notes.contains("--clock-hz"), "{notes}");
+            assert_eq!(places(&directory.join("hardware"), folder.path()).len(), 150);
+            continue;
+        }
+        assert_eq!(account["events"], 150, "{account}");
+        let printed = rtscope().arg("print").arg(&directory).args(["--format", "json"]).output().unwrap();
+        let printed = String::from_utf8(printed.stdout).unwrap();
+        assert_eq!(printed.lines().filter(|line| line.contains("hardware:place")).count(), 150);
+        assert_eq!(printed.contains("sched_switch"), !kernel.is_empty());
+    }
+    // A unit that is on writes also where no place is executed.
+    let (objects, notes, directory) = record(&["--at", &format!("{here}+1")], "never", &["50"]);
+    assert_eq!((&objects[0]["trace"], &objects[0]["events"]), (&Value::Null, &0.into()), "{objects:?}");
+    assert_eq!(objects[0]["incomplete"], false, "{objects:?}");
+    assert!(objects[0]["unit_bytes"].as_u64().unwrap() > 0 && !directory.join("places").exists());
+    assert!(notes.contains("no place was executed") || notes.contains("--clock-hz"), "{notes}");
+    // What the unit cannot do.
+    let many: Vec<String> = (0..5).map(|bytes| format!("{here}+{bytes}")).collect();
+    let many: Vec<&str> = many.iter().flat_map(|place| ["--at", place]).collect();
+    let (objects, notes, _) = record(&many, "many", &["0"]);
+    assert!(notes.contains("--hardware pt: 4 comparators of 5 that were asked for"), "{notes}");
+    assert!(notes.contains("by uprobes"), "{notes}");
+    assert_eq!(objects[0]["schema"], "rtscope.record/1");
+    let (_, notes, _) = record(&["--at", here, "--comm", "rtscope-pass*"], "comm", &["0"]);
+    assert!(notes.contains("(--comm)") && notes.contains("by uprobes"), "{notes}");
+}
+
+/// CPU time of a process, in ticks.
+fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_a_recording_of_a_process_that_has_ended_rests() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("trace");
+    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
+    let mut passes = Command::new(&program);
+    let mut passes = passes.args(["50", "1"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(passes.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let (here, _) = line.trim().split_once(' ').unwrap();
+    let mut command = rtscope();
+    command.args(["record", "--json", "--hardware", "pt", "--pid", &passes.id().to_string(), "-o"]);
+    command.arg(&directory).args(["--at", &format!("{program}:{here}")]);
+    let mut record = Rtscope::start(command).unwrap();
+    record.wait_for_note("by address comparators of intel_pt").unwrap();
+    drop(passes.stdin.take());
+    assert!(passes.wait().unwrap().success());
+    let size = || fs::metadata(directory.join("hardware/perf.data")).unwrap().len();
+    std::thread::sleep(Duration::from_millis(500));
+    let (before, size_before) = (cpu_ticks(record.pid()), size());
+    std::thread::sleep(Duration::from_secs(2));
+    // A thread that turns takes 200 ticks, and writes without end.
+    let used = cpu_ticks(record.pid()) - before;
+    assert!(used < 100 && size() - size_before < 1000, "{used} ticks, {} bytes", size() - size_before);
+    record.stop().unwrap();
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_what_a_unit_has_found_of_a_killed_recording_becomes_its_trace() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("trace");
+    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
+    let said = Command::new(&program).arg("0").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let (here, _) = said.trim().split_once(' ').unwrap();
+    let mut record = rtscope();
+    record.args(["record", "--hardware", "pt", "--at", here, "-o"]).arg(&directory);
+    let mut record = record.args(["--", &program, "30000"]).spawn().unwrap();
+    let written = directory.join("hardware/perf.data");
+    wait_until("the unit's data", || fs::metadata(&written).is_ok_and(|file| file.len() > 100_000));
+    let recover = || rtscope().args(["record", "--json", "--recover"]).arg(&directory).output().unwrap();
+    let going_on = recover();
+    assert_eq!(going_on.status.code(), Some(2), "{going_on:?}");
+    record.kill().unwrap();
+    record.wait().unwrap();
+    let output = recover();
+    assert!(output.status.success(), "{output:?}");
+    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&account["interrupted"], &account["incomplete"]), (&true.into(), &true.into()), "{account}");
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(account["events"].as_u64().unwrap() > 100 || notes.contains("--clock-hz"), "{account} {notes}");
+    // It is finished now.
+    assert_eq!(recover().status.code(), Some(2));
 }
 
 fn counts_of(stream: &Value, kind: &str) -> u64 {
