@@ -22,7 +22,7 @@ impl Observer for Printer {
         let (target, events, losses) = match trace {
             RecordedTrace::Kernel { target, summary, .. } => (target, summary.events, &summary.losses),
             RecordedTrace::Programs { target, summary, .. } => (target, summary.events, &summary.losses),
-            // Of no place in a program was anything asked.
+            // None was asked for.
             RecordedTrace::Places { .. } => return,
         };
         println!("{}: {events} events, {} kinds of losses", target.display(), losses.len());
@@ -51,11 +51,6 @@ fn run(directory: &str) -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     let Some(directory) = std::env::args().nth(1) else { return ExitCode::from(2) };
-    run(&directory).map_or_else(
-        |failure| {
-            eprintln!("embed: {failure}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    let result = run(&directory).inspect_err(|failure| eprintln!("embed: {failure}"));
+    ExitCode::from(u8::from(result.is_err()))
 }
