@@ -160,17 +160,6 @@ impl Decoding {
         Ok(())
     }
 
-    /// As [`Decoding::write`]. False: there is no event in it, and no trace was made.
-    ///
-    /// # Errors
-    /// When no event has a time, or the trace cannot be written.
-    pub fn write_if_any(&mut self, target: &Path, offset_ns: i64) -> Result<bool, Failure> {
-        match self.write_streams(target, offset_ns) {
-            Err(TraceError::Empty) => Ok(false),
-            written => Ok(written.map(|()| true)?),
-        }
-    }
-
     /// Makes a CTF trace of all streams. `offset_ns` is added to all times. `recording`: its programs' events are made of what they have
     /// written into channels of an STM or by PTWRITE, and nothing else.
     ///
@@ -179,11 +168,16 @@ impl Decoding {
     pub fn write(&mut self, target: &Path, offset_ns: i64, recording: Option<&Path>) -> Result<(), Failure> {
         match recording {
             Some(recording) => self.write_programs(target, recording),
-            None => Ok(self.write_streams(target, offset_ns)?),
+            None if self.write_if_any(target, offset_ns)? => Ok(()),
+            None => Err(TraceError::Empty.into()),
         }
     }
 
-    fn write_streams(&mut self, target: &Path, offset_ns: i64) -> Result<(), TraceError> {
+    /// The same of what units traced. False: there is no event in it, and no trace was made.
+    ///
+    /// # Errors
+    /// As [`Decoding::write`].
+    pub fn write_if_any(&mut self, target: &Path, offset_ns: i64) -> Result<bool, Failure> {
         let capture = &mut self.capture;
         // What the user says goes before what the recorder measured.
         let measured = capture.clock_offset_ns.filter(|_| offset_ns == 0);
@@ -201,7 +195,8 @@ impl Decoding {
             capture.streams.iter().map(|stream: &Stream| Box::new(StreamLane::new(stream)) as Box<dyn Lane>),
         );
         if let Some(file) = &capture.samples {
-            lanes.push(Box::new(SampleLane::new(file).map_err(io::Error::other).map_err(TraceError::Read)?));
+            let lane = SampleLane::new(file).map_err(|error| Failure::Damaged(error.to_string()))?;
+            lanes.push(Box::new(lane));
         }
         let mut source = HardwareSource::new(lanes);
         source.offset_ns = offset_ns;
@@ -211,7 +206,10 @@ impl Decoding {
             ("hardware_clock".to_owned(), capture.clock.clone()),
             ("hardware_clock_offset_ns".to_owned(), offset_ns.to_string()),
         ];
-        let trace = write_ctf(&mut source, target, &info, &extra)?;
+        let trace = match write_ctf(&mut source, target, &info, &extra) {
+            Err(TraceError::Empty) => return Ok(false),
+            written => written?,
+        };
         let totals = source.totals;
         self.report.trace = Some(WrittenTrace {
             path: target.display().to_string(),
@@ -230,7 +228,7 @@ impl Decoding {
                 capture.clock
             ));
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What programs have written into channels or by PTWRITE, for which a recording (`--backend`) with this directory asked.

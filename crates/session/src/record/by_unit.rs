@@ -93,7 +93,7 @@ impl ByUnit {
 
     /// What is said once.
     pub fn note(&self, directory: &Path) -> String {
-        let whose = if self.tids.is_empty() { "COMMAND and what it starts" } else { "--pid" };
+        let whose = if self.tids.is_empty() { "COMMAND and what it starts" } else { "the threads of --pid" };
         format!(
             "{} recorded by address comparators of {} into {}, of {whose}: no interrupt, no system call",
             counted(self.places as u64, "place is", "places are"),

@@ -6,7 +6,8 @@
 //! the spool while they run; `live` makes the trace of it at the same time, where a CPU is idle, since the load is what must not be
 //! disturbed; `finish` makes the rest. Events of programs become a trace without a spool (ADR 0014): writing them twice disturbs more.
 //! `flight` records programs into their own memory until somebody asks. `choice` says which processes and events are wanted, `backend` where they
-//! go; of those that go to an STM, `channels` notes what it takes to read them.
+//! go; of those that go to an STM, `channels` notes what it takes to read them. `places` in programs become uprobes, unless a trace unit finds them
+//! (`by_unit`).
 
 mod backend;
 mod by_unit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Places in programs, found by address comparators: of a program that is started, of a process that runs already, and of a recording.
 
-use super::{counts, decode, decoded, unit};
+use super::{Capture, counts, decode, decoded, unit};
 use crate::command::rtscope;
 use rtscope_testkit::process::wait_until;
 use rtscope_testkit::watch::Rtscope;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -30,16 +30,22 @@ fn places(capture: &Path, folder: &Path) -> Vec<Value> {
     events
 }
 
+/// The program, and where in its file its two places are: programs have no symbols in guests.
+fn passes() -> (String, String, String) {
+    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
+    let said = Command::new(&program).arg("0").output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let (here, there) = said.trim().split_once(' ').unwrap();
+    (program, here.to_owned(), there.to_owned())
+}
+
 // NEEDS: one kernel, module aux_replay
 #[test]
 fn root_vm_address_comparators_make_an_event_of_each_time_that_a_place_is_executed() {
     let Some(_unit) = unit() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
-    // Programs have no symbols in guests.
-    let said = Command::new(&program).arg("0").output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    let (here, there) = said.trim().split_once(' ').unwrap();
+    let (program, here, there) = passes();
+    let (here, there) = (here.as_str(), there.as_str());
     let capture = |places: &[&str], name: &str| {
         let directory = folder.path().join(name);
         let mut command = rtscope();
@@ -127,31 +133,31 @@ fn root_vm_all_threads_that_a_process_has_already_are_captured() {
     }
 }
 
+/// Records the program, with these arguments: what is said, and where the recording is.
+fn record(folder: &Path, name: &str, options: &[&str], arguments: &[&str]) -> (Vec<Value>, String, PathBuf) {
+    let directory = folder.join(name);
+    let mut record = rtscope();
+    record.args(["record", "--json", "--hardware", "pt", "-o"]).arg(&directory).args(options);
+    let output = record.args(["--", &passes().0]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let objects: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout)
+        .into_iter()
+        .collect::<Result<_, _>>()
+        .unwrap_or_else(|_| panic!("{output:?}"));
+    (objects, String::from_utf8(output.stderr).unwrap(), directory)
+}
+
 // NEEDS: one kernel, module aux_replay
 #[test]
-fn root_vm_places_of_a_recording_are_found_by_the_unit_or_by_uprobes_which_is_said() {
+fn root_vm_places_of_a_recording_are_found_by_the_unit() {
     let Some(_unit) = unit() else { return };
     let folder = tempfile::tempdir().unwrap();
-    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
-    let said = Command::new(&program).arg("0").output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    let (here, there) = said.trim().split_once(' ').unwrap();
-    let record = |options: &[&str], name: &str, command: &[&str]| {
-        let directory = folder.path().join(name);
-        let mut record = rtscope();
-        record.args(["record", "--json", "--hardware", "pt", "-o"]).arg(&directory).args(options);
-        let output = record.args(["--", &program]).args(command).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let objects: Vec<Value> = serde_json::Deserializer::from_slice(&output.stdout)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .unwrap_or_else(|_| panic!("{output:?}"));
-        (objects, String::from_utf8(output.stderr).unwrap(), directory)
-    };
+    let (_, here, there) = passes();
+    let (here, there) = (here.as_str(), there.as_str());
     // Beside the kernel's recorders, and alone.
     for (kernel, name) in [(&["-k", "sched_switch"][..], "both"), (&[], "alone")] {
         let options = [kernel, &["--at", here, "--at", there]].concat();
-        let (objects, notes, directory) = record(&options, name, &["50"]);
+        let (objects, notes, directory) = record(folder.path(), name, &options, &["50"]);
         assert!(notes.contains("2 places are recorded by address comparators of intel_pt"), "{notes}");
         assert_eq!(directory.join("kernel").exists(), !kernel.is_empty());
         assert_eq!(objects.len(), 1 + kernel.len() / 2, "{objects:?}");
@@ -162,6 +168,10 @@ fn root_vm_places_of_a_recording_are_found_by_the_unit_or_by_uprobes_which_is_sa
             "{account}"
         );
         assert_eq!(account["places"], serde_json::json!([here, there]), "{account}");
+        // As docs/json.md has them.
+        let keys: Vec<&str> = account.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "command events incomplete interrupted lost_share places schema trace unit unit_bytes";
+        assert_eq!(keys, expected.split(' ').collect::<Vec<_>>(), "{account}");
         if account["trace"].is_null() {
             // Where the kernel does not tell how its counter becomes time, that is said, and what was written is there.
             assert!(notes.contains("hardware decode") && notes.contains("--clock-hz"), "{notes}");
@@ -175,20 +185,49 @@ fn root_vm_places_of_a_recording_are_found_by_the_unit_or_by_uprobes_which_is_sa
         assert_eq!(printed.contains("sched_switch"), !kernel.is_empty());
     }
     // A unit that is on writes also where no place is executed.
-    let (objects, notes, directory) = record(&["--at", &format!("{here}+1")], "never", &["50"]);
+    let (objects, notes, directory) =
+        record(folder.path(), "never", &["--at", &format!("{here}+1")], &["50"]);
     assert_eq!((&objects[0]["trace"], &objects[0]["events"]), (&Value::Null, &0.into()), "{objects:?}");
     assert_eq!(objects[0]["incomplete"], false, "{objects:?}");
     assert!(objects[0]["unit_bytes"].as_u64().unwrap() > 0 && !directory.join("places").exists());
     assert!(notes.contains("no place was executed") || notes.contains("--clock-hz"), "{notes}");
-    // What the unit cannot do.
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_places_that_the_unit_cannot_find_are_uprobes_and_why_is_said() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, here, _) = passes();
     let many: Vec<String> = (0..5).map(|bytes| format!("{here}+{bytes}")).collect();
     let many: Vec<&str> = many.iter().flat_map(|place| ["--at", place]).collect();
-    let (objects, notes, _) = record(&many, "many", &["0"]);
+    let (objects, notes, _) = record(folder.path(), "many", &many, &["0"]);
     assert!(notes.contains("--hardware pt: 4 comparators of 5 that were asked for"), "{notes}");
     assert!(notes.contains("by uprobes"), "{notes}");
     assert_eq!(objects[0]["schema"], "rtscope.record/1");
-    let (_, notes, _) = record(&["--at", here, "--comm", "rtscope-pass*"], "comm", &["0"]);
+    let (_, notes, _) = record(folder.path(), "comm", &["--at", &here, "--comm", "rtscope-pass*"], &["0"]);
     assert!(notes.contains("(--comm)") && notes.contains("by uprobes"), "{notes}");
+    let of_all = rtscope()
+        .args([
+            "record",
+            "--hardware",
+            "pt",
+            "--duration",
+            "100ms",
+            "--at",
+            &format!("{program}:{here}"),
+            "-o",
+        ])
+        .arg(folder.path().join("all"))
+        .output()
+        .unwrap();
+    let notes = String::from_utf8(of_all.stderr).unwrap();
+    assert!(notes.contains("of processes only") && notes.contains("by uprobes"), "{notes}");
+    let other = Capture::start(&[]);
+    let (objects, notes, _) = record(folder.path(), "busy", &["--at", &here], &["0"]);
+    assert!(notes.contains("somebody else uses it") && notes.contains("by uprobes"), "{notes}");
+    assert_eq!(objects[0]["schema"], "rtscope.record/1");
+    other.stop();
 }
 
 /// CPU time of a process, in ticks.
@@ -233,12 +272,9 @@ fn root_vm_what_a_unit_has_found_of_a_killed_recording_becomes_its_trace() {
     let Some(_unit) = unit() else { return };
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("trace");
-    let program = rtscope_testkit::process::program("rtscope-passes").unwrap().display().to_string();
-    let said = Command::new(&program).arg("0").output().unwrap();
-    let said = String::from_utf8(said.stdout).unwrap();
-    let (here, _) = said.trim().split_once(' ').unwrap();
+    let (program, here, _) = passes();
     let mut record = rtscope();
-    record.args(["record", "--hardware", "pt", "--at", here, "-o"]).arg(&directory);
+    record.args(["record", "--hardware", "pt", "--at", &here, "-o"]).arg(&directory);
     let mut record = record.args(["--", &program, "30000"]).spawn().unwrap();
     let written = directory.join("hardware/perf.data");
     wait_until("the unit's data", || fs::metadata(&written).is_ok_and(|file| file.len() > 100_000));
