@@ -44,6 +44,12 @@ impl SparseHistogram {
         slot.max_ns = slot.max_ns.max(more.max_ns);
     }
 
+    /// Whether anything was counted in this bucket.
+    #[must_use]
+    pub fn has(&self, bucket: u16) -> bool {
+        self.buckets.contains_key(&bucket)
+    }
+
     /// Adds all of another one.
     pub fn merge(&mut self, other: &SparseHistogram) {
         for (bucket, more) in &other.buckets {

@@ -9,7 +9,7 @@ use crate::hist::cells::{self, CellReading};
 use crate::placement::{ObservedTasks, Placement};
 use crate::watch::numbered::Numbered;
 use crate::{Failure, Observer, Stop};
-use rtscope_event::{Glob, MonotonicNs, Pid, Tid};
+use rtscope_event::{Glob, MonotonicNs, Pid, TaskInfo, Tid};
 use rtscope_flight::{MissCounter, TrackerStats, monotonic_now};
 use rtscope_kernel::{EbpfConfig, EbpfPrograms, Memory, PairTable, Target};
 use serde::Serialize;
@@ -39,6 +39,11 @@ impl Counted {
         let name = self.task.as_deref().map(Glob::new).transpose();
         let name = name.map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Target { name, pid: self.pid.map(Pid), tid: self.tid.map(Tid), is_command: false })
+    }
+
+    /// Whether anybody is named; COMMAND is the target if not.
+    pub(crate) fn is_named(&self) -> bool {
+        self.task.is_some() || self.pid.is_some() || self.tid.is_some()
     }
 
     /// In words; `all`: where nobody is named.
@@ -74,6 +79,28 @@ pub struct CountLosses {
     pub given_up: u64,
     /// Runs of eBPF programs that the kernel skipped; `None`: it does not say.
     pub skipped_programs: Option<u64>,
+    /// Of events of programs; `None`: the kernel's are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub programs: Option<ProgramLosses>,
+}
+
+/// What is missing of programs' events, which are paired as they come, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProgramLosses {
+    /// Looks that came too late: older events of a thread had been overwritten, nobody knows how many.
+    pub missed_looks: u64,
+    /// Beginnings that were given up, since what was missed may have ended them.
+    pub given_up: u64,
+    /// Events that cannot be read.
+    pub unreadable: u64,
+    /// Events beyond what the programs of one user may have at a look, or may describe.
+    pub too_many: u64,
+    /// Events of threads that had no buffer.
+    pub without_buffer: u64,
+    /// Events without a field of the key.
+    pub without_field: u64,
+    /// Programs and users whose events are not recorded at all.
+    pub left_out: u64,
 }
 
 impl CountLosses {
@@ -89,13 +116,15 @@ impl CountLosses {
             begun_again: sum(|stats| stats.begun_again),
             given_up: sum(|stats| stats.pairs_full),
             skipped_programs,
+            programs: None,
         }
     }
 
     /// Whether nothing is missing, as far as is known.
     #[must_use]
     pub fn are_none(&self) -> bool {
-        *self == CountLosses { skipped_programs: Some(0), ..CountLosses::default() }
+        let programs = self.programs.map(|_| ProgramLosses::default());
+        *self == CountLosses { skipped_programs: Some(0), programs, ..CountLosses::default() }
     }
 }
 
@@ -108,68 +137,59 @@ pub(crate) struct Reading {
     pub losses: CountLosses,
 }
 
-/// Trackers that count.
+/// Something that counts, wherever that is done.
+pub(crate) trait Counter {
+    /// Since the start.
+    fn elapsed_ns(&self) -> u64;
+    /// Sleeps until this time since the start. Whether it goes on then.
+    fn wait_until(&mut self, until_ns: u64, stop: &Stop) -> bool;
+    /// What has been counted by now.
+    fn read(&mut self) -> Reading;
+    /// Switches off, and reads what there is then: nothing is counted any more.
+    fn finish(&mut self) -> Reading;
+    /// What could not be seen, in sentences.
+    fn blind_spots(&self) -> Vec<String>;
+    /// How COMMAND ended, if not well.
+    fn end_command(&mut self, observer: &dyn Observer) -> Result<(), Failure>;
+}
+
+/// Whose operations are counted, while they are: the targets, their CPUs, and COMMAND.
 #[derive(Debug)]
-pub(crate) struct Counting {
-    memory: Memory,
-    instances: usize,
-    misses: MissCounter,
+pub(crate) struct CountedRun {
     placement: Placement,
     child: Option<Child>,
     numbered: Option<Numbered>,
     started: MonotonicNs,
     duration_ns: Option<u64>,
-    pairs: Option<PairTable>,
-    /// Beginnings of pairs for which there was no place, when room was made for the last time, and how many were given up for that.
-    pairs_full: u64,
-    given_up: u64,
-    /// Behind its mappings: see [`EbpfPrograms`].
-    ebpf: EbpfPrograms,
 }
 
-impl Counting {
-    /// Loads, attaches, and lets COMMAND go.
-    pub(crate) fn start(mut config: EbpfConfig, counted: &Counted, stop: &Stop) -> Result<Counting, Failure> {
+impl CountedRun {
+    /// Leaves the CPUs of the targets, and holds COMMAND at its gate.
+    pub(crate) fn prepare(counted: &Counted) -> Result<CountedRun, Failure> {
         let numbered = Numbered::of(counted.pid, counted.tid)?;
-        let target = counted.target()?;
         let targets = ObservedTasks {
-            names: target.name.clone().into_iter().collect(),
+            names: counted.target()?.name.into_iter().collect(),
             processes: counted.pid.into_iter().collect(),
             threads: counted.tid.into_iter().collect(),
             ..ObservedTasks::default()
         };
         let mut placement = Placement::take(targets, !counted.command.is_empty())?;
-        let mut child = placement.hold(&counted.command, counted.command_output)?;
-        for tracker in &mut config.trackers {
-            tracker.target = target.clone();
-            let is_named = target.name.is_some() || target.pid.is_some() || target.tid.is_some();
-            if let Some(child) = child.as_ref().filter(|_| !is_named) {
-                tracker.target = Target { pid: Some(child.pid()), is_command: true, ..Target::default() };
-            }
-        }
-        stop.begin()?;
-        let ebpf = EbpfPrograms::start(&config)?;
-        let memory = ebpf.memory(&config)?;
-        let started = monotonic_now();
-        let mut misses = MissCounter::default();
-        misses.add(started, &ebpf.recursion_misses());
-        if let Some(child) = child.as_mut().filter(|_| !stop.asked()) {
+        let child = placement.hold(&counted.command, counted.command_output)?;
+        let (started, duration_ns) = (monotonic_now(), counted.duration_ns);
+        Ok(CountedRun { placement, child, numbered, started, duration_ns })
+    }
+
+    /// The process of COMMAND.
+    pub(crate) fn command_pid(&self) -> Option<Pid> {
+        self.child.as_ref().map(Child::pid)
+    }
+
+    /// All is counted from here on: COMMAND goes.
+    pub(crate) fn begin(&mut self, stop: &Stop) {
+        self.started = monotonic_now();
+        if let Some(child) = self.child.as_mut().filter(|_| !stop.asked()) {
             child.release();
         }
-        Ok(Counting {
-            memory,
-            instances: config.trackers.len(),
-            misses,
-            placement,
-            child,
-            numbered,
-            started,
-            duration_ns: counted.duration_ns,
-            pairs: ebpf.pair_table()?,
-            pairs_full: 0,
-            given_up: 0,
-            ebpf,
-        })
     }
 
     /// Since the start.
@@ -177,16 +197,21 @@ impl Counting {
         monotonic_now().since(self.started)
     }
 
-    /// Sleeps until this time since the start. Whether it goes on then.
-    pub(crate) fn wait_until(&mut self, until_ns: u64, stop: &Stop) -> bool {
+    /// Sleeps until this time since the start. Whether it goes on then. `look` is called at least so often; `tasks`: all there are, from where
+    /// that is cheap.
+    pub(crate) fn wait_until(
+        &mut self,
+        until_ns: u64,
+        stop: &Stop,
+        (often, mut look): (Option<Duration>, impl FnMut()),
+        tasks: impl Fn() -> Option<Vec<TaskInfo>>,
+    ) -> bool {
         /// Between two looks at whether a target that was named by its number is still there.
         const LOOK: Duration = Duration::from_secs(1);
-        /// Between two looks at whether pairs that end find room.
-        const PAIRS_LOOK: Duration = Duration::from_millis(20);
         let end = self.child.as_ref().and_then(Child::end);
         loop {
-            self.placement.follow(monotonic_now(), || self.ebpf.dump_tasks().ok());
-            self.make_room();
+            self.placement.follow(monotonic_now(), &tasks);
+            look();
             let now_ns = self.elapsed_ns();
             let has_ended = self.child.as_mut().is_some_and(Child::has_ended)
                 || self.numbered.is_some_and(|target| self.child.is_none() && target.has_ended());
@@ -199,53 +224,13 @@ impl Counting {
                 return true;
             }
             // Without a descriptor that tells of COMMAND's end it is asked for again and again.
-            let longest = match &self.pairs {
-                Some(_) => PAIRS_LOOK,
+            let longest = match often {
+                Some(often) => often,
                 None if self.child.is_some() && end.is_none() => LOOK / 20,
                 None => LOOK,
             };
             stop.wait(Duration::from_nanos(next_ns - now_ns).min(longest), end.as_ref());
         }
-    }
-
-    /// Beginnings that never end, such as forks without exec, would else leave no place for any other.
-    fn make_room(&mut self) {
-        let Some(table) = &self.pairs else { return };
-        let full = TrackerStats::read(&self.memory, 0).pairs_full;
-        if full > self.pairs_full {
-            self.pairs_full = full;
-            self.given_up += table.give_up_older_half();
-        }
-    }
-
-    /// What has been counted by now.
-    pub(crate) fn read(&mut self) -> Reading {
-        let at_ns = self.elapsed_ns();
-        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
-        self.reading(at_ns)
-    }
-
-    fn reading(&self, at_ns: u64) -> Reading {
-        let stats: Vec<TrackerStats> =
-            (0..self.instances).map(|instance| TrackerStats::read(&self.memory, instance)).collect();
-        let mut losses = CountLosses::of(&stats, self.misses.total());
-        losses.given_up += self.given_up;
-        Reading { at_ns, cells: cells::read(&self.memory), losses }
-    }
-
-    /// Switches off, and reads what there is then: nothing is counted any more.
-    pub(crate) fn finish(&mut self) -> Reading {
-        let at_ns = self.elapsed_ns();
-        self.ebpf.enable(false);
-        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
-        // The kernel waits for programs that run when it takes them off.
-        self.ebpf.detach();
-        self.reading(at_ns)
-    }
-
-    /// What the trackers could not see, in sentences.
-    pub(crate) fn blind_spots(&self) -> Vec<String> {
-        self.ebpf.blind_spots()
     }
 
     /// How COMMAND ended, if not well.
@@ -257,5 +242,98 @@ impl Counting {
             observer.command_ended(end);
         }
         complain(self.child.as_mut(), observer)
+    }
+}
+
+/// Trackers that count in the kernel.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    memory: Memory,
+    instances: usize,
+    misses: MissCounter,
+    run: CountedRun,
+    pairs: Option<PairTable>,
+    /// Beginnings of pairs for which there was no place, when room was made for the last time, and how many were given up for that.
+    pairs_full: u64,
+    given_up: u64,
+    /// Behind its mappings: see [`EbpfPrograms`].
+    ebpf: EbpfPrograms,
+}
+
+impl Counting {
+    /// Loads, attaches, and lets COMMAND go.
+    pub(crate) fn start(mut config: EbpfConfig, counted: &Counted, stop: &Stop) -> Result<Counting, Failure> {
+        let mut run = CountedRun::prepare(counted)?;
+        let target = counted.target()?;
+        for tracker in &mut config.trackers {
+            tracker.target = target.clone();
+            if let Some(pid) = run.command_pid().filter(|_| !counted.is_named()) {
+                tracker.target = Target { pid: Some(pid), is_command: true, ..Target::default() };
+            }
+        }
+        stop.begin()?;
+        let ebpf = EbpfPrograms::start(&config)?;
+        let memory = ebpf.memory(&config)?;
+        let mut misses = MissCounter::default();
+        misses.add(monotonic_now(), &ebpf.recursion_misses());
+        let pairs = ebpf.pair_table()?;
+        run.begin(stop);
+        let instances = config.trackers.len();
+        Ok(Counting { memory, instances, misses, run, pairs, pairs_full: 0, given_up: 0, ebpf })
+    }
+
+    fn reading(&self, at_ns: u64) -> Reading {
+        let stats: Vec<TrackerStats> =
+            (0..self.instances).map(|instance| TrackerStats::read(&self.memory, instance)).collect();
+        let mut losses = CountLosses::of(&stats, self.misses.total());
+        losses.given_up += self.given_up;
+        Reading { at_ns, cells: cells::read(&self.memory), losses }
+    }
+}
+
+/// Beginnings that never end, such as forks without exec, would else leave no place for any other: what was given up is counted.
+fn make_room(table: Option<&PairTable>, memory: &Memory, (seen, given_up): (&mut u64, &mut u64)) {
+    let Some(table) = table else { return };
+    let full = TrackerStats::read(memory, 0).pairs_full;
+    if full > *seen {
+        *seen = full;
+        *given_up += table.give_up_older_half();
+    }
+}
+
+impl Counter for Counting {
+    fn elapsed_ns(&self) -> u64 {
+        self.run.elapsed_ns()
+    }
+
+    fn wait_until(&mut self, until_ns: u64, stop: &Stop) -> bool {
+        /// Between two looks at whether pairs that end find room.
+        const PAIRS_LOOK: Duration = Duration::from_millis(20);
+        let Counting { memory, run, pairs, pairs_full, given_up, ebpf, .. } = self;
+        let look = || make_room(pairs.as_ref(), memory, (pairs_full, given_up));
+        run.wait_until(until_ns, stop, (pairs.as_ref().map(|_| PAIRS_LOOK), look), || ebpf.dump_tasks().ok())
+    }
+
+    fn read(&mut self) -> Reading {
+        let at_ns = self.elapsed_ns();
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
+        self.reading(at_ns)
+    }
+
+    fn finish(&mut self) -> Reading {
+        let at_ns = self.elapsed_ns();
+        self.ebpf.enable(false);
+        self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
+        // The kernel waits for programs that run when it takes them off.
+        self.ebpf.detach();
+        self.reading(at_ns)
+    }
+
+    fn blind_spots(&self) -> Vec<String> {
+        self.ebpf.blind_spots()
+    }
+
+    fn end_command(&mut self, observer: &dyn Observer) -> Result<(), Failure> {
+        self.run.end_command(observer)
     }
 }

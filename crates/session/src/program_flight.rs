@@ -5,7 +5,9 @@
 //! was overwritten is left out. A thread finds programs as they start.
 
 use crate::Failure;
-use crate::watch::spans::{SpanCounts, SpanTracker};
+use crate::counting::CountLosses;
+use crate::hist::programs;
+use crate::watch::spans::{CountedIntervals, SpanCounts, SpanTracker};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rtscope_event::{LateResponse, Loss, LossCause, MonotonicNs};
 use rtscope_flight::monotonic_now;
@@ -171,6 +173,31 @@ impl ProgramFlight {
         ProgramFlight::start_with(wanted, &["tid", "cpu"], reach_ns, spans).map(Some)
     }
 
+    /// For who counts intervals, and keeps nothing.
+    pub fn of_intervals(patterns: &[String], spans: SpanTracker) -> Result<ProgramFlight, Failure> {
+        let settings =
+            Settings { events: RequestedEvents::parse(patterns, u32::MAX)?, ..Settings::default() };
+        let wanted = (settings, UserFilter::default(), Vec::new());
+        ProgramFlight::start_with(wanted, &["tid", "cpu"], 0, Some(spans))
+    }
+
+    /// What has been counted of intervals by key, and what is missing there.
+    pub fn counted_intervals(&self) -> (CountedIntervals, CountLosses) {
+        let state = self.shared.state();
+        let Some(spans) = &state.spans else { return Default::default() };
+        let counted = spans.counted();
+        let left_out = state.left_out();
+        let beside = (state.programs.lost(), left_out);
+        let losses = programs::losses(&spans.counts(), counted.without_key, beside);
+        (counted, losses)
+    }
+
+    /// Late intervals that were counted, and that nobody fetched in time.
+    pub fn late_lost(&self) -> u64 {
+        let state = self.shared.state();
+        state.spans.as_ref().map_or(0, |spans| spans.counts().sum(|user| user.late_lost))
+    }
+
     /// The late intervals since the last call, and what there is to be said.
     pub fn late_intervals(&self) -> (Vec<LateResponse>, Vec<String>) {
         let mut state = self.shared.state();
@@ -192,9 +219,7 @@ impl ProgramFlight {
         let loss = |cause, count| Loss { cpu: None, cause, count };
         // How many were overwritten nobody counts.
         let overwritten = if counts.sum(|user| user.missed_looks) > 0 { None } else { Some(0) };
-        let is_left_out = |report: &ProcessReport| report.dropped.is_some() || report.untraced.is_some();
-        let is_refused =
-            state.programs.reports().iter().any(is_left_out) || !state.programs.refusals().is_empty();
+        let is_refused = state.left_out() > 0;
         let losses = vec![
             loss(LossCause::Overwritten, overwritten),
             loss(LossCause::Unreadable, Some(counts.sum(|user| user.damaged))),
@@ -300,6 +325,13 @@ fn poll_programs(shared: &SharedState, reach: Duration) {
 }
 
 impl RecordingState {
+    /// Programs and users whose events are not recorded.
+    fn left_out(&self) -> u64 {
+        let is_left_out = |report: &&ProcessReport| report.dropped.is_some() || report.untraced.is_some();
+        let programs = self.programs.reports().iter().filter(is_left_out).count();
+        (programs + self.programs.refusals().len()) as u64
+    }
+
     /// Gives what has come since the last time to the tracker of intervals.
     fn look_for_intervals(&mut self, is_last: bool) {
         let Some(spans) = self.spans.as_mut().filter(|spans| !spans.is_over()) else { return };

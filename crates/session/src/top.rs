@@ -43,7 +43,7 @@ pub fn run(
         ));
     }
     // Also refuses what a watch would not.
-    hist::config(&hist)?;
+    hist::check(&hist)?;
     let Some(threshold_ns) = threshold_ns else { return hist::follow(&hist, stop, observer.as_ref()) };
     let watched = WatchSettings {
         tracker: hist.tracker,

@@ -21,9 +21,10 @@ pub fn run(options: HistOptions) -> Result<(), Failure> {
     let json = options.of.json.begin()?;
     let rows = options.top.unwrap_or(ROWS);
     let svg = options.svg.clone();
+    let (tracker, between) = options.followed.question()?;
     let settings = HistSettings {
-        tracker: options.tracker,
-        between: options.pair.question()?,
+        tracker,
+        between,
         by: options.by,
         order: options.sort.unwrap_or_default(),
         calls: options.calls,

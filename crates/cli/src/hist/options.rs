@@ -27,19 +27,20 @@ pub const EXAMPLES: &str = help!(
       The handlers of interrupts, as one JSON object, and a heat map.
   rtscope hist pair --from irq:softirq_raise --to irq:softirq_entry --key vec,cpu --by field
       How long softirqs wait from where they are raised, by their number: any two tracepoints.
+  rtscope hist work --by task --interval 1s
+      How long pieces of work of instrumented programs take, from RTSCOPE_WORK_BEGIN to
+      RTSCOPE_WORK_END, by the thread that ends them; of your own programs without any privilege.
 
-Everything is counted in the kernel, not only what is late: counts are exact, and times are known to
-3.2 %. Of system calls those in which a thread waits for others or for time are left out, unless
+Everything is counted, not only what is late, and in the kernel but for events of programs, which
+are paired while they stay in the programs' buffers. Counts are exact; what was not counted is said.
+Times are known to 3.2 %. Of system calls those in which a thread waits for others or for time are left out, unless
 --calls '*' or a name asks for them."
 );
 
 #[derive(Debug, clap::Args)]
 pub struct HistOptions {
-    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair (see rtscope watch)
-    #[arg(value_name = "TRACKER")]
-    pub tracker: Tracker,
     #[command(flatten)]
-    pub pair: PairArgs,
+    pub followed: FollowedArgs,
     /// Count apart by task, process, cgroup or cpu; by device (block, syscall), operation (block), interrupt (irq; response and
     /// wakeup: with what it began), softirq (softirq), syscall (syscall, lock), field (pair: the first one of --key, its low 32 bits)
     #[arg(long, value_name = "KEY")]
@@ -71,26 +72,57 @@ pub struct HistOptions {
     pub of: CountedOptions,
 }
 
-/// Of `pair`: which two tracepoints, and what they have in common.
+/// What is followed.
 #[derive(Debug, clap::Args)]
-pub struct PairArgs {
-    /// Of pair: the tracepoint with which the time begins (SYSTEM:EVENT)
+pub struct FollowedArgs {
+    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair, work (see rtscope watch)
+    #[arg(value_name = "TRACKER")]
+    tracker: Followed,
+    /// Of pair: the event with which the time begins: a tracepoint (SYSTEM:EVENT) or a program's event (PROVIDER:EVENT)
     #[arg(long, value_name = "EVENT", requires = "to")]
-    pub from: Option<String>,
-    /// Of pair: the tracepoint that ends it
+    from: Option<String>,
+    /// Of pair: the event that ends it
     #[arg(long, value_name = "EVENT", requires = "from")]
-    pub to: Option<String>,
+    to: Option<String>,
     /// Of pair: the fields that have to be the same in both: FIELD, or FIELD=FIELD where it has two names, up to three with commas
     /// between [default: the thread]
     #[arg(long, value_name = "FIELD", requires = "from")]
-    pub key: Option<String>,
+    key: Option<String>,
 }
 
-impl PairArgs {
-    /// As one question; `None`: nothing was asked.
-    pub fn question(&self) -> Result<Option<PairQuestion>, Failure> {
+/// A tracker, or what is no tracker of the kernel's side and has a name all the same.
+#[derive(Clone, Copy, Debug)]
+enum Followed {
+    Tracker(Tracker),
+    Work,
+}
+
+impl std::str::FromStr for Followed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Followed, String> {
+        match text {
+            "work" => Ok(Followed::Work),
+            name => name.parse().map(Followed::Tracker).map_err(|error: String| format!("{error}, work")),
+        }
+    }
+}
+
+impl FollowedArgs {
+    /// The tracker, and of pairs and work the two events.
+    pub fn question(&self) -> Result<(Tracker, Option<PairQuestion>), Failure> {
         let both = self.from.as_deref().zip(self.to.as_deref());
-        both.map(|(from, to)| keyed_question(from, to, self.key.as_deref())).transpose()
+        match (self.tracker, both) {
+            (Followed::Work, None) => Ok((Tracker::Pair, Some(PairQuestion::of_work()))),
+            (Followed::Work, Some(_)) => {
+                Err(Failure::Usage("--from, --to: work has events of its own; pair takes any two".to_owned()))
+            }
+            (Followed::Tracker(tracker), both) => {
+                let question =
+                    both.map(|(from, to)| keyed_question(from, to, self.key.as_deref())).transpose()?;
+                Ok((tracker, question))
+            }
+        }
     }
 }
 

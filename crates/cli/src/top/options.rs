@@ -2,9 +2,8 @@
 //! What `rtscope top` takes.
 
 use crate::exit::{Failure, help};
-use crate::hist::options::PairArgs;
+use crate::hist::options::FollowedArgs;
 use clap::{ValueHint, value_parser};
-use rtscope_event::Tracker;
 use rtscope_session::command::CommandOutput;
 use rtscope_session::counting::Counted;
 use rtscope_session::hist::{CELLS, HistKey, HistOrder, HistSettings};
@@ -24,6 +23,8 @@ pub const EXAMPLES: &str = help!(
       The system calls of a program; what was counted stays on the screen when it ends, until q.
   rtscope top pair --from sched:sched_process_fork --to sched:sched_process_exec --key child_pid=pid
       How long new processes take to become another program, and which do not.
+  rtscope top work --threshold 5ms
+      Pieces of work of instrumented programs, by the thread that ends them.
 
 Keys: up and down choose a row, Enter shows its histogram and its late responses, t w n sort by
 total time, worst time and number, p pauses, r begins anew, q ends, and ? shows help. The last line
@@ -36,11 +37,8 @@ files and pipes. What COMMAND would read from the terminal and write to it goes 
 
 #[derive(Debug, clap::Args)]
 pub struct TopOptions {
-    /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair (see rtscope watch)
-    #[arg(value_name = "TRACKER")]
-    pub tracker: Tracker,
     #[command(flatten)]
-    pub pair: PairArgs,
+    pub followed: FollowedArgs,
     /// A row for each task, process, cgroup, cpu, device, interrupt, softirq, syscall, operation or field, as rtscope hist has them
     /// [default: device of block, interrupt of irq, softirq of softirq, cpu of irqoff, task of all others]
     #[arg(long, value_name = "KEY")]
@@ -85,10 +83,11 @@ pub struct TopOptions {
 impl TopOptions {
     /// For the engine.
     pub fn settings(self) -> Result<TopSettings, Failure> {
+        let (tracker, between) = self.followed.question()?;
         Ok(TopSettings {
             hist: HistSettings {
-                tracker: self.tracker,
-                between: self.pair.question()?,
+                tracker,
+                between,
                 by: self.by,
                 order: self.sort.unwrap_or_default(),
                 calls: self.calls,

@@ -4,6 +4,7 @@
 use crate::command::{count, json_lines, rtscope};
 use crate::json::assert_documented;
 use crate::watch::pairs::{CALLS, PLACES, begin, end};
+use crate::watch::work;
 use rtscope_testkit::count::{Counters, Mark, windows};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::process::KilledWithTest;
@@ -122,9 +123,12 @@ fn root_beginnings_that_do_not_end_make_room_for_pairs_that_are_counted() {
 #[test]
 fn root_what_pairs_lack_is_said() {
     for (words, why) in [
-        (&["hist", "pair"][..], "--from SYSTEM:EVENT --to SYSTEM:EVENT"),
+        (&["hist", "pair"][..], "--from EVENT --to EVENT"),
         (&["hist", "irq", "--from", "irq:irq_handler_entry", "--to", "irq:irq_handler_exit"], "irq has none"),
-        (&["hist", "pair", "--from", "a:b", "--to", "c:d"], "rtscope stat --latency 'a:b -> c:d'"),
+        (
+            &["hist", "pair", "--from", "a:b", "--to", "c:d", "--by", "cgroup"],
+            "events of programs do not say",
+        ),
         (&["hist", "pair", "--from", "irq:softirq_raise", "--to", "c:d"], "is a tracepoint of the kernel"),
         (&["hist", "pair", "--from", "a:b"], "--to"),
         (&["hist", "irq", "--by", "field"], "irq has none"),
@@ -369,4 +373,97 @@ fn places_that_no_kernel_side_has_are_refused() {
             assert_eq!(said.contains("64..=4194304"), is_known, "{said}");
         }
     }
+}
+
+/// What the program (crates/testkit/c/work.c) says of its pieces: the third of its threads, and the sums of the shortest and longest that they can have
+/// been.
+fn pieces(told: &str) -> (u64, u64, u64) {
+    let (first, rows) = told.split_once('\n').expect("its threads");
+    let third = first.split(' ').nth(3).expect("three threads").parse().expect("a number");
+    let times = rows.lines().map(|row| {
+        let row: Vec<u64> = row.split(' ').map(|word| word.parse().expect("a number")).collect();
+        (row[3] - row[2], row[4] - row[1])
+    });
+    let (least, most) = times.fold((0, 0), |(least, most), row| (least + row.0, most + row.1));
+    (third, least, most)
+}
+
+/// Of 100 pieces, by the record and by the program.
+fn assert_pieces(total: &Value, told: &str) {
+    const COUNT: u64 = 100;
+    /// Between a stamp and the clock of the events, which is converted.
+    const NEAR_NS: u64 = 30_000;
+    let (third, least, most) = pieces(told);
+    assert_eq!(total["between"], "work:begin -> work:end by cookie");
+    let [key] = total["keys"].as_array().expect("keys").as_slice() else { panic!("{total}") };
+    assert_eq!((count(key, "id"), figure(key)), (third, COUNT), "{total}");
+    assert_eq!(key["name"], format!("work ({third})"));
+    let sum_ns = count(key, "sum_ns");
+    let near_ns = COUNT * NEAR_NS;
+    assert!((least - near_ns.min(least)..=most + near_ns).contains(&sum_ns), "{least} {sum_ns} {most}");
+    let losses = total["losses"].as_object().expect("an object");
+    let of_programs = losses["programs"].as_object().expect("an object");
+    let all = losses.iter().filter(|(name, _)| *name != "programs").chain(of_programs);
+    all.for_each(|(cause, count)| assert_eq!(count, 0, "{cause}: {total}"));
+}
+
+#[test]
+fn work_is_counted_once_by_the_thread_that_ends_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(program) = work::compiled(directory.path()) else { return };
+    let record = directory.path().join("hist.json");
+    let json = format!("--json={}", record.display());
+    let counted = |by: &str| {
+        let mut command = rtscope();
+        command.args(["hist", "work", "--by", by, "--interval", "100ms", &json, "--"]);
+        let output = command.arg(&program).arg("100").output().expect("it starts");
+        assert!(output.status.success(), "{output:?}");
+        let text = std::fs::read_to_string(&record).expect("it was written");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        assert!(lines.len() > 5, "a second, in tenths: {}", lines.len());
+        std::fs::remove_file(&record).expect("it is there");
+        let total = lines.last().expect("a report").clone();
+        assert_documented(&total);
+        (total, String::from_utf8(output.stdout).expect("text"))
+    };
+    let (total, told) = counted("task");
+    assert_pieces(&total, &told);
+    let (total, _) = counted("field");
+    let keys = total["keys"].as_array().expect("keys");
+    let mut cookies: Vec<u64> = keys.iter().map(|key| count(key, "id")).collect();
+    cookies.sort_unstable();
+    assert_eq!(cookies, (0..100).collect::<Vec<u64>>());
+    assert!(keys.iter().all(|key| figure(key) == 1), "{total}");
+    // What cannot be had is refused, with what can.
+    let refused = |words: &[&str]| {
+        let output = rtscope().arg("hist").args(words).output().expect("it starts");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).expect("text")
+    };
+    assert!(refused(&["work", "--by", "cgroup"]).contains("task, process, cpu, field"));
+    assert!(refused(&["work", "--from", "a:b", "--to", "c:d"]).contains("events of its own"));
+    assert!(refused(&["werk"]).contains("pair, work"));
+}
+
+// NEEDS: host
+#[test]
+fn root_a_user_counts_the_work_of_his_own_programs() {
+    if skip::without_root() || skip::without_tool("setpriv") {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(program) = work::compiled(directory.path()) else { return };
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(directory.path(), readable).expect("it is root's");
+    let copy = directory.path().join("rtscope");
+    std::fs::copy(rtscope().get_program(), &copy).expect("a temporary directory");
+    let record = directory.path().join("hist.json");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=12347", "--regid=12347", "--clear-groups"]).arg(&copy);
+    command.args(["hist", "work", "--by", "task"]).arg(format!("--json={}", record.display()));
+    let output = command.arg("--").arg(&program).arg("100").output().expect("it starts");
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&record).expect("it was written");
+    let total = text.lines().last().expect("a report");
+    assert_pieces(&serde_json::from_str(total).expect("JSON"), &String::from_utf8_lossy(&output.stdout));
 }

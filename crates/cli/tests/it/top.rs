@@ -4,6 +4,7 @@
 use crate::command::rtscope;
 use crate::hist::{Perf, named};
 use crate::watch::pairs::{CALLS, begin, end};
+use crate::watch::work;
 use nix::sys::signal::Signal;
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::screen::{Drawn, OnTerminal};
@@ -233,6 +234,30 @@ fn root_pairs_have_a_row_for_each_value_of_their_field_also_with_a_limit() {
         assert!(lines[0].contains(", by field") && lines[0].contains(", syscalls:sys_enter_io"), "{lines:?}");
         assert!(row(&lines, "11 ").is_none(), "{lines:?}");
         screen.press("q").expect("a terminal");
+        assert_eq!(screen.finish().expect("it ends").code(), Some(0));
+        assert_restored(&screen);
+    }
+}
+
+// NEEDS: host
+#[test]
+fn root_top_shows_work_of_programs_and_what_is_late() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let Some(program) = work::compiled(directory.path()) else { return };
+    let words = [program.to_str().expect("text"), "100"];
+    for limit in [&[][..], &["--threshold", "4ms"]] {
+        let mut screen = start(&top(&[&["work", "--interval", "100ms"], limit, &["--"], &words].concat()));
+        screen.wait_for_words("COMMAND has ended with status 0; q ends").expect("it says so");
+        let lines = screen.drawn().lines();
+        assert!(lines[0].contains(", by task") && lines[0].contains(", work:"), "{lines:?}");
+        assert_eq!(row(&lines, "work (").expect("a row")[1], "100", "{lines:?}");
+        assert!(lines[23].starts_with("lost: nothing; cells "), "{lines:?}");
+        // Each tenth piece sleeps for 8 ms.
+        screen.press("\x1b[B\r").expect("a terminal");
+        let words = if limit.is_empty() { "--threshold TIME" } else { "longer than 4 ms" };
+        screen.wait_for_words(words).expect("its page");
+        screen.press("\x1bq").expect("a terminal");
         assert_eq!(screen.finish().expect("it ends").code(), Some(0));
         assert_restored(&screen);
     }

@@ -4,17 +4,19 @@
 pub(crate) mod cells;
 mod live;
 pub(crate) mod names;
+pub(crate) mod programs;
 mod report;
 
 pub use live::CountedKeys;
 pub(crate) use live::LiveReader;
 pub use report::{HistReport, KeyReport, ReportKind};
 
-use crate::counting::{Counted, Counting};
+use crate::counting::{Counted, Counter, Counting};
 use crate::watch::calls;
 use crate::watch::pair::Tracepoints;
 use crate::{Failure, Observer, Stop};
 use names::KeyNames;
+use programs::ProgramCounting;
 use report::Reporter;
 use rtscope_analyze::keyed::Key;
 use rtscope_analyze::pairing::PairQuestion;
@@ -224,7 +226,7 @@ impl HistOrder {
 pub struct HistSettings {
     /// What is followed.
     pub tracker: Tracker,
-    /// Of `pair`: the two tracepoints, and what they have in common.
+    /// Of `pair`: the two events, of the kernel or of programs, and what they have in common.
     pub between: Option<PairQuestion>,
     /// By what it is counted apart; `None`: all together.
     pub by: Option<HistKey>,
@@ -267,9 +269,8 @@ pub fn run(
     observer: &dyn Observer,
     show: &mut dyn FnMut(&HistReport),
 ) -> Result<(HistReport, Result<(), Failure>), Failure> {
-    let config = config(settings)?;
     let mut reporter = Reporter::new(settings, KeyNames::new());
-    let mut counting = Counting::start(config, &settings.counted, stop)?;
+    let mut counting = start(settings, stop)?;
     observer.note(&format!("counting {}; Ctrl-C ends it", reporter.words()));
     let slice_ns = settings.interval_ns.unwrap_or(SLICE_NS);
     let mut next_ns = slice_ns;
@@ -294,9 +295,8 @@ pub(crate) fn follow(
     stop: &Stop,
     observer: &dyn Observer,
 ) -> Result<Result<(), Failure>, Failure> {
-    let config = config(settings)?;
     let mut live = LiveReader::new(settings);
-    let mut counting = Counting::start(config, &settings.counted, stop)?;
+    let mut counting = start(settings, stop)?;
     let interval_ns = settings.interval_ns.unwrap_or(SLICE_NS);
     observer.counted(live.read(counting.read(), 0));
     let mut next_ns = interval_ns;
@@ -309,7 +309,18 @@ pub(crate) fn follow(
     Ok(counting.end_command(observer))
 }
 
-pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
+fn start(settings: &HistSettings, stop: &Stop) -> Result<Box<dyn Counter>, Failure> {
+    check(settings)?;
+    Ok(match followed(settings)? {
+        Followed::Kernel(follows) => {
+            Box::new(Counting::start(config(settings, follows), &settings.counted, stop)?)
+        }
+        Followed::Programs(question) => Box::new(ProgramCounting::start(&question, settings, stop)?),
+    })
+}
+
+/// Finds what would be refused.
+pub(crate) fn check(settings: &HistSettings) -> Result<(), Failure> {
     if let Some(by) = settings.by.filter(|by| !by.is_of(settings.tracker)) {
         let fit = HistKey::ALL.iter().filter(|key| key.is_of(settings.tracker)).map(|key| key.name());
         return Err(Failure::Usage(format!(
@@ -328,7 +339,24 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
     if settings.between.is_some() && settings.tracker != Tracker::Pair {
         return Err(Failure::Usage(format!("--from, --to: {} has none; pair has", settings.tracker.name())));
     }
-    let follows = match settings.tracker {
+    let Followed::Programs(_) = followed(settings)? else { return Ok(()) };
+    match settings.by {
+        Some(HistKey::Cgroup) => Err(Failure::Usage(
+            "--by cgroup: events of programs do not say it; they can be counted by task, process, cpu, field"
+                .to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What is counted, and where.
+enum Followed {
+    Kernel(Follows),
+    Programs(PairQuestion),
+}
+
+fn followed(settings: &HistSettings) -> Result<Followed, Failure> {
+    Ok(Followed::Kernel(match settings.tracker {
         Tracker::Response => Follows::Responses(ResponseConfig::default()),
         Tracker::Wakeup => Follows::Wakeups,
         Tracker::Offcpu => Follows::OffCpu,
@@ -339,8 +367,11 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
         Tracker::Block => Follows::Blocks,
         Tracker::Preemptoff => Follows::PreemptOff,
         Tracker::Irqoff => Follows::IrqOff(settings.sample_ns.unwrap_or(SAMPLE_NS)),
-        Tracker::Pair => pair(settings.between.as_ref())?,
-    };
+        Tracker::Pair => return pair(settings.between.as_ref()),
+    }))
+}
+
+fn config(settings: &HistSettings, follows: Follows) -> EbpfConfig {
     let all = CountedBy { id: CellId::All, kind: false, cells: settings.cells };
     let tracker = TrackerConfig {
         // The target is filled in where COMMAND is known.
@@ -351,21 +382,15 @@ pub(crate) fn config(settings: &HistSettings) -> Result<EbpfConfig, Failure> {
         follows,
         counted_by: Some(settings.by.map_or(all, |by| by.counted_by(settings.cells))),
     };
-    Ok(EbpfConfig { recorder: None, trackers: vec![tracker], stacks: None, only: Vec::new() })
+    EbpfConfig { recorder: None, trackers: vec![tracker], stacks: None, only: Vec::new() }
 }
 
-fn pair(question: Option<&PairQuestion>) -> Result<Follows, Failure> {
+fn pair(question: Option<&PairQuestion>) -> Result<Followed, Failure> {
     let question = question.ok_or_else(|| {
-        Failure::Usage(
-            "pair: between which two tracepoints? --from SYSTEM:EVENT --to SYSTEM:EVENT".to_owned(),
-        )
+        Failure::Usage("pair: between which two events? --from EVENT --to EVENT".to_owned())
     })?;
-    let tracepoints = Tracepoints::of(question)?.ok_or_else(|| {
-        Failure::Usage(format!(
-            "'{}' and '{}' are no tracepoints of this kernel. Events of programs are counted in a recording: rtscope record -u, then \
-             rtscope stat --latency '{question}'; rtscope watch pair says which are late",
-            question.begin, question.end
-        ))
-    })?;
-    Ok(Follows::Pair(Box::new(tracepoints.pair()?)))
+    Ok(match Tracepoints::of(question)? {
+        Some(tracepoints) => Followed::Kernel(Follows::Pair(Box::new(tracepoints.pair()?))),
+        None => Followed::Programs(question.clone()),
+    })
 }

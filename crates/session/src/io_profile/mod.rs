@@ -10,7 +10,7 @@ mod report;
 pub use queue::{DiskQueue, QueueEstimate};
 pub use report::{ClassChange, ClassCounts, Group, ProfileReport};
 
-use crate::counting::{Counted, Counting};
+use crate::counting::{Counted, Counter, Counting};
 use crate::hist::names::KeyNames;
 use crate::hist::{HistKey, ReportKind};
 use crate::{Failure, Observer, Stop};

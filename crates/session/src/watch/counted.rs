@@ -3,7 +3,9 @@
 
 use super::settings::CountBeside;
 use crate::counting::{CountLosses, Reading};
+use crate::hist::programs::reading;
 use crate::hist::{CountedKeys, LiveReader, cells};
+use crate::program_flight::ProgramFlight;
 use rtscope_event::{MonotonicNs, Tracker};
 use rtscope_flight::FlightRecorder;
 
@@ -24,15 +26,26 @@ impl Counted {
         Counted { live, interval_ns: count.interval_ns.max(1), started, next: started }
     }
 
-    /// What there is now. `misses`: runs of eBPF programs that the kernel skipped; `given_up`: beginnings of pairs that had to make room.
+    /// Since the start; it is to be read again an interval later.
+    fn at(&mut self, now: MonotonicNs) -> u64 {
+        let at_ns = now.since(self.started);
+        self.next = self.started.plus((at_ns / self.interval_ns + 1) * self.interval_ns);
+        at_ns
+    }
+
+    /// What there is now: of the kernel's counts, or of `programs` where those are what is watched. `misses`: runs of eBPF programs that the kernel
+    /// skipped; `given_up`: beginnings of pairs that had to make room.
     pub fn read(
         &mut self,
         now: MonotonicNs,
-        recorder: &FlightRecorder,
+        (recorder, programs): (&FlightRecorder, Option<&ProgramFlight>),
         (misses, given_up): (Option<u64>, u64),
     ) -> CountedKeys {
-        let at_ns = now.since(self.started);
-        self.next = self.started.plus((at_ns / self.interval_ns + 1) * self.interval_ns);
+        let at_ns = self.at(now);
+        if let Some(programs) = programs {
+            let (counted, losses) = programs.counted_intervals();
+            return self.live.read(reading(at_ns, counted, losses), programs.late_lost());
+        }
         let stats = recorder.stats(0);
         let unreported = stats.late_lost + recorder.unreadable_reports();
         let mut losses = CountLosses::of(&[stats], misses);

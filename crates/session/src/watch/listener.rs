@@ -424,10 +424,18 @@ impl Listener {
     }
 
     fn tell_counts(&mut self, now: MonotonicNs) {
-        let Some(counted) = self.counted.as_mut().filter(|counted| now >= counted.next) else { return };
-        self.misses.add(now, &self.ebpf.recursion_misses());
-        let read = counted.read(now, &self.recorder, (self.misses.total(), self.pairs_given_up));
-        self.observer.counted(read);
+        if self.counted.as_ref().is_some_and(|counted| now >= counted.next) {
+            self.misses.add(now, &self.ebpf.recursion_misses());
+            self.tell_counts_of(now);
+        }
+    }
+
+    fn tell_counts_of(&mut self, now: MonotonicNs) {
+        let programs = self.programs.as_ref().filter(|_| self.plan.between.is_some());
+        if let Some(counted) = &mut self.counted {
+            let beside = (self.misses.total(), self.pairs_given_up);
+            self.observer.counted(counted.read(now, (&self.recorder, programs), beside));
+        }
     }
 
     fn state(&mut self, now: MonotonicNs) -> Option<WatchState> {
@@ -527,10 +535,7 @@ impl Listener {
         self.explain_the_rest()?;
         self.actions.end();
         self.misses.add(monotonic_now(), &self.ebpf.recursion_misses());
-        if let Some(counted) = &mut self.counted {
-            let beside = (self.misses.total(), self.pairs_given_up);
-            self.observer.counted(counted.read(monotonic_now(), &self.recorder, beside));
-        }
+        self.tell_counts_of(monotonic_now());
         let reports: Vec<Report> = (0..self.plan.trackers.len()).map(|index| self.report(index)).collect();
         // It may have been shorter than the time between two looks for it.
         let is_unseen = |report: &Report| {

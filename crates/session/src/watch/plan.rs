@@ -194,7 +194,11 @@ impl Plan {
     /// Pairs the events of programs, if that is what is watched.
     pub fn span_tracker(&self) -> Option<SpanTracker> {
         let (pair, target) = self.between.as_ref()?;
-        Some(SpanTracker::new(pair, target.clone(), self.threshold_ns(), monotonic_now()))
+        let spans = SpanTracker::new(pair, target.clone(), self.threshold_ns(), monotonic_now());
+        Some(match self.count {
+            Some(count) => spans.counting(Some(count.by), count.cells),
+            None => spans,
+        })
     }
 
     /// The two events between which the time is watched, of programs or of the kernel.

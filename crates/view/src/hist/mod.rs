@@ -156,7 +156,9 @@ pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
         begun_again,
         given_up,
         skipped_programs,
+        programs,
     } = *losses;
+    let programs = programs.unwrap_or_default();
     let mut parts = Vec::new();
     for (count, words) in [
         (
@@ -169,6 +171,16 @@ pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
         (without_begin, "ends without a beginning"),
         (begun_again, "beginnings after which another one came"),
         (given_up, "beginnings for which there was no place"),
+        (
+            programs.missed_looks,
+            "looks that came too late for events that were overwritten, nobody knows how many",
+        ),
+        (programs.given_up, "beginnings that may have ended among events that were missed"),
+        (programs.unreadable, "events that cannot be read"),
+        (programs.too_many, "events beyond what one user's programs may have at a time"),
+        (programs.without_buffer, "events of threads that had no buffer"),
+        (programs.without_field, "events without a field of --key"),
+        (programs.left_out, "programs or users whose events are not recorded"),
     ] {
         if count > 0 {
             parts.push(format!("{} {words}", count_text(count)));

@@ -104,6 +104,7 @@ impl TopView {
     pub(super) fn losses_line(&self) -> (String, bool) {
         let newest = &self.readings.newest;
         let losses = &newest.losses;
+        let programs = losses.programs.unwrap_or_default();
         let mut parts = Vec::new();
         for (count, words) in [
             (losses.without_key, "without a cell (--cells)"),
@@ -115,6 +116,13 @@ impl TopView {
             (losses.given_up, "without a place"),
             (losses.skipped_programs.unwrap_or(0), "runs skipped"),
             (newest.unreported, "late ones not reported"),
+            (programs.missed_looks, "looks too late, events unknown"),
+            (programs.given_up, "begun before what was missed"),
+            (programs.unreadable, "unreadable"),
+            (programs.too_many, "too many at a time"),
+            (programs.without_buffer, "without a buffer"),
+            (programs.without_field, "without the key's field"),
+            (programs.left_out, "programs not recorded"),
         ] {
             if count > 0 {
                 parts.push(format!("{} {words}", count_text(count)));

@@ -26,4 +26,4 @@ mod tracepoints;
 mod trackers;
 mod truth;
 mod users;
-mod work;
+pub mod work;

@@ -16,7 +16,7 @@ const LIMIT_NS: u64 = 4_000_000;
 /// Between a stamp and the clock of the events, which is converted.
 const NEAR_NS: u64 = 30_000;
 
-fn compiled(directory: &Path) -> Option<PathBuf> {
+pub fn compiled(directory: &Path) -> Option<PathBuf> {
     if skip::without_tool("cc") {
         return None;
     }

@@ -5,6 +5,7 @@
 //! pairing is the one of `stat --latency` ([`rtscope_analyze::pairing`]), here, at the look. So an interval is known to the nanosecond, by
 //! the events' own times, and noticed a look later.
 
+mod cells;
 mod classes;
 mod counts;
 mod held;
@@ -13,8 +14,11 @@ mod thread;
 mod threads;
 mod users;
 
+pub use cells::CountedIntervals;
 pub use counts::SpanCounts;
 
+use crate::hist::HistKey;
+use cells::SpanCells;
 use held::Held;
 use rtscope_analyze::pairing::{Begun, Ended, PairQuestion};
 use rtscope_analyze::summary::UnmatchedEvents;
@@ -98,6 +102,8 @@ pub struct SpanTracker {
     horizon_ns: u64,
     late: Vec<LateResponse>,
     counts: SpanCounts,
+    /// Intervals by key, where that is asked.
+    cells: Option<SpanCells>,
     notes: Vec<String>,
     /// What comes now does not count any more.
     is_over: bool,
@@ -122,9 +128,22 @@ impl SpanTracker {
             horizon_ns: 0,
             late: Vec::new(),
             counts: SpanCounts::default(),
+            cells: None,
             notes: Vec::new(),
             is_over: false,
         }
+    }
+
+    /// Also counts all intervals by key (`None`: all together), in at most so many cells.
+    #[must_use]
+    pub fn counting(self, by: Option<HistKey>, cells: u32) -> SpanTracker {
+        SpanTracker { cells: Some(SpanCells::new(by, cells.next_power_of_two() as usize)), ..self }
+    }
+
+    /// What has been counted by key.
+    #[must_use]
+    pub fn counted(&self) -> CountedIntervals {
+        self.cells.as_ref().map(|cells| cells.counted().clone()).unwrap_or_default()
     }
 
     /// Whether the last look is over.
@@ -242,6 +261,10 @@ impl SpanTracker {
         let is_late = length_ns > self.threshold_ns;
         self.counts.add(length_ns, is_late, noticed_after_ns);
         self.threads[ended.thread].add(length_ns, is_late);
+        if let Some(cells) = &mut self.cells {
+            let class = self.users.class_of(ended);
+            cells.add((ended, class), &self.threads[ended.thread], self.users.question(), length_ns);
+        }
         if !is_late {
             return;
         }

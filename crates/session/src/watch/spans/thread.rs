@@ -78,6 +78,12 @@ impl SpanThread {
         self.prio = priority.unwrap_or(self.prio);
     }
 
+    /// The name of its process; its own where that is not known.
+    pub(super) fn process_name(&self) -> Comm {
+        let name = if self.is_its { fs::read(format!("/proc/{}/comm", self.pid)).ok() } else { None };
+        name.map_or(self.comm, |name| Comm::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name)))
+    }
+
     /// An interval that ended in it.
     pub(super) fn add(&mut self, length_ns: u64, is_late: bool) {
         self.intervals += 1;

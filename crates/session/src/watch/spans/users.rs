@@ -51,7 +51,7 @@ impl Owner {
 }
 
 /// What a user may have of something when all have `all`, and he has `mine`: at most half of what the others leave.
-fn share(most: usize, all: usize, mine: usize) -> usize {
+pub(super) fn share(most: usize, all: usize, mine: usize) -> usize {
     most.saturating_sub(all.saturating_sub(mine)) / 2
 }
 
