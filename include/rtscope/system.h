@@ -402,6 +402,27 @@ static inline long rtscope__read(struct rtscope__file file, void *to, uint64_t b
 }
 
 /*
+ * A file that is one of the standard streams all the same, since another thread has closed what it had there: under another number. What the program has
+ * written meanwhile is in it: -EBADF of a new file.
+ */
+static RTSCOPE__NOT_INLINE struct rtscope__file rtscope__move_behind_streams(struct rtscope__file file, int flags)
+{
+	struct rtscope__file moved = file;
+
+	/* 1030: F_DUPFD_CLOEXEC */
+	moved.number = (int)rtscope__call(__NR_fcntl, file.number, 1030, 3, 0, 0, 0);
+	rtscope__close(file);
+	if (moved.number < 0 || !(flags & RTSCOPE__O_EXCL))
+		return moved;
+	/* 2: SEEK_END */
+	if (!rtscope__is_ours(moved) || rtscope__call(__NR_lseek, moved.number, 0, 2, 0, 0, 0)) {
+		rtscope__close(moved);
+		moved.number = -RTSCOPE__EBADF;
+	}
+	return moved;
+}
+
+/*
  * Opens a file, and not as one of the standard streams, which a program may have closed and still write to: its text would get into the
  * file. What has their numbers meanwhile cannot be written to.
  */
@@ -421,6 +442,8 @@ static inline struct rtscope__file rtscope__open_behind_streams(int directory, c
 		identity = file.identity;
 	}
 	file = rtscope__open_in(directory, path, flags, mode);
+	if (file.number >= 0 && file.number < 3)
+		file = rtscope__move_behind_streams(file, flags);
 	while (count) {
 		struct rtscope__file one = { low[--count], identity };
 

@@ -99,6 +99,61 @@ fn a_program_without_a_descriptor_does_not_look_for_roots_session() {
     assert!(!asked.is_empty(), "{calls}");
 }
 
+/// Threads that write to the standard error, which the program has closed, while others make their buffers.
+const DAEMON: &str = r#"
+#include <rtscope/rtscope.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static void *work(void *line)
+{
+	ssize_t written = write(2, line, strlen(line));
+
+	(void)written;
+	for (int number = 0; number < 100; number++)
+		RTSCOPE_EVENT(test, work, rtscope_u32(n, number));
+	return 0;
+}
+int main(void)
+{
+	static char line[151];
+	int output = fcntl(1, F_DUPFD, 100);
+
+	memset(line, 'a', sizeof(line) - 1);
+	for (int stream = 0; stream < 3; stream++)
+		close(stream);
+	for (int round = 0; round < 1000; round++) {
+		pthread_t threads[3];
+
+		for (int i = 0; i < 3; i++)
+			if (pthread_create(&threads[i], 0, work, line))
+				return 1;
+		for (int i = 0; i < 3; i++)
+			pthread_join(threads[i], 0);
+	}
+	dprintf(output, "emitted %d\n", 1000 * 3 * 100);
+	return 0;
+}
+"#;
+
+#[test]
+fn what_threads_write_to_a_stream_that_was_closed_gets_into_no_buffer() {
+    let fixture = Fixture::new();
+    let source = fixture.path("daemon.c");
+    fs::write(&source, DAEMON).expect("a temporary directory");
+    let flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-pthread"];
+    let Some(program) = fixture.compile("cc", &flags, &source, "daemon") else { return };
+    for _ in 0..3 {
+        let recorded = fixture.record(&[], &[program.as_os_str()]);
+        recorded.assert_complete();
+        assert_eq!((recorded.events(), recorded.lost()), (300_000, 0), "{}", recorded.account);
+        assert_eq!(recorded.account["refused"], serde_json::json!([]), "{}", recorded.account);
+        fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
 /// A program that closes all descriptors that it does not know, while a thread makes its buffer, may have a file of its own under their numbers.
 // NEEDS: host
 #[test]
