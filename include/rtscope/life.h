@@ -154,7 +154,7 @@ RTSCOPE__SELDOM void rtscope__in_child(void)
 	shared->state = RTSCOPE__HIDDEN_NOW;
 	shared->life++;
 	shared->next_ring = shared->left_rings = shared->refused_look = shared->is_refused = shared->told_errno = 0;
-	shared->beat_since_ns = shared->quiet_session = shared->pageless = 0;
+	shared->beat_since_ns = shared->quiet_session = shared->pageless = shared->was_silent = 0;
 	rtscope__set(shared, &rtscope__none);
 	*shared->alive = 1;
 	shows = shows &&

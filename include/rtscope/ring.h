@@ -99,10 +99,10 @@ struct rtscope__thread {
 	uint64_t sub_mask;
 	uint32_t why; /* without a ring: enum rtu_cause */
 	uint32_t may_block;
-	uint64_t session;     /* without a ring: the session for which none could be made */
-	uint64_t bytes;	      /* of the mapping */
-	uint64_t silent_beat; /* blocking mode: the beat after which nothing came any more */
-	uint32_t destructions, was_silent;
+	uint64_t session; /* without a ring: the session for which none could be made */
+	uint64_t bytes;	  /* of the mapping */
+	uint64_t zero1;
+	uint32_t destructions, zero2;
 	uint32_t place; /* of the leader's list */
 	uint32_t zero;
 	/* The stack pointer of the event that is being written, of the outermost if handlers write others; 0: none is. */

@@ -275,6 +275,8 @@ struct rtscope__shared {
 	uint32_t forks, workers; /* threads that fork, and that have files open or half made (fork.h) */
 	uintptr_t forker;	 /* thread pointer of the one that has come last */
 	uint64_t pageless;	 /* the session in which a thread could last not have a page (rtscope__pageless) */
+	uint64_t silent_beat;	 /* blocking mode, if `was_silent`: the beat after which nothing came any more */
+	uint32_t was_silent;
 };
 
 /* The leader's functions (threads.h, life.h). */

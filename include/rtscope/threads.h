@@ -396,14 +396,16 @@ RTSCOPE__SELDOM struct rtscope__thread *rtscope__thread_page(int asked, uint32_t
  */
 RTSCOPE__SELDOM int rtscope__wait(struct rtscope__thread *thread, struct rtscope__waiting *state)
 {
-	struct rtu_provider *provider = rtscope__shared.provider;
+	struct rtscope__shared *shared = &rtscope__shared;
+	struct rtu_provider *provider = shared->provider;
 	struct timespec pause = { 0, 100000 };
 	uint64_t beat, now;
 
 	if (!thread->may_block || !provider)
 		return 0;
 	beat = RTSCOPE__LOAD(provider->beat);
-	if (thread->was_silent && thread->silent_beat == beat)
+	/* Another thread has waited for it long enough. */
+	if (RTSCOPE__LOAD(shared->was_silent) && RTSCOPE__LOAD(shared->silent_beat) == beat)
 		return 0;
 	now = rtscope__monotonic(RTSCOPE__CLOCK_MONOTONIC);
 	if (!state->since_ns && rtscope__is_realtime())
@@ -413,8 +415,8 @@ RTSCOPE__SELDOM int rtscope__wait(struct rtscope__thread *thread, struct rtscope
 		state->beat = beat;
 	}
 	if (now - state->since_ns > RTU_SILENCE_NS) {
-		thread->silent_beat = beat;
-		thread->was_silent = 1;
+		RTSCOPE__STORE(shared->silent_beat, beat);
+		RTSCOPE__STORE(shared->was_silent, 1);
 		return 0;
 	}
 	rtscope__count(&thread->ring->waits);

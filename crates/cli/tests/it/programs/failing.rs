@@ -55,6 +55,85 @@ fn nobody_waits_for_ever_for_a_recorder_that_was_killed() {
     assert_eq!(first.events() + second.events() + second.lost(), 50_000);
 }
 
+/// Four threads, which have their buffers, take turns; says how long all of them took.
+const TURNS: &str = r#"
+#include <rtscope/rtscope.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int ready, turn = -1;
+static void *work(void *mine)
+{
+	rtscope_thread_init();
+	pthread_mutex_lock(&mutex);
+	ready++;
+	pthread_cond_broadcast(&changed);
+	while (turn != *(int *)mine)
+		pthread_cond_wait(&changed, &mutex);
+	pthread_mutex_unlock(&mutex);
+	for (int number = 0; number < 10000; number++)
+		RTSCOPE_EVENT(test, work, rtscope_u64(n, number));
+	pthread_mutex_lock(&mutex);
+	turn++;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mutex);
+	return 0;
+}
+int main(void)
+{
+	int numbers[4] = { 0, 1, 2, 3 };
+	pthread_t threads[4];
+	struct timespec begun, ended;
+
+	for (int i = 0; i < 4; i++)
+		if (pthread_create(&threads[i], 0, work, &numbers[i]))
+			return 1;
+	pthread_mutex_lock(&mutex);
+	while (ready < 4)
+		pthread_cond_wait(&changed, &mutex);
+	pthread_mutex_unlock(&mutex);
+	puts("ready");
+	fflush(stdout);
+	if (getchar() == EOF)
+		return 1;
+	clock_gettime(CLOCK_MONOTONIC, &begun);
+	pthread_mutex_lock(&mutex);
+	turn = 0;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&mutex);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], 0);
+	clock_gettime(CLOCK_MONOTONIC, &ended);
+	printf("took %ld\n", (long)(ended.tv_sec - begun.tv_sec));
+	return 0;
+}
+"#;
+
+#[test]
+fn threads_wait_once_together_for_a_recorder_that_was_killed() {
+    let fixture = Fixture::new();
+    let source = fixture.path("turns.c");
+    fs::write(&source, TURNS).expect("a temporary directory");
+    let flags = ["-O2", "-std=c11", "-pthread"];
+    let Some(program) = fixture.compile("cc", &flags, &source, "turns") else { return };
+    let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
+    let mut command = Command::new(program);
+    let mut child = super::fixture::waiting(command.env("RTSCOPE_ALLOW_BLOCKING", "1"));
+    recorder.kill().expect("it runs");
+    recorder.wait().expect("it ends");
+    child.stdin.take().expect("piped").write_all(b"\n").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let took = Recorded::printed_in(&output, "took ");
+    // Each of the four would wait for 10 s.
+    assert!((9..20).contains(&took), "{took} s");
+    // What it has left is nobody's.
+    fs::remove_dir_all(fixture.trace()).expect("it was made");
+    interrupt(begun(&mut fixture.recorder(&[])));
+}
+
 /// The numbers of the events of a trace, in their order.
 pub fn numbers(trace: &Path) -> Vec<u64> {
     let number = |line: &String| {
