@@ -6,7 +6,7 @@
 //! full disk) is remembered: the run goes on just so, but does not end as if all had been printed.
 
 use crate::exit::Failure;
-use rtscope_view::{in_ascii, with_strings};
+use rtscope_view::{in_ascii, with_strings, without_controls};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,9 +35,13 @@ pub fn large_integers_as_strings() {
 
 /// Lines of JSON as they are to be written.
 pub fn as_asked(json: &[u8]) -> Cow<'_, [u8]> {
+    if json.first() != Some(&b'{') {
+        return Cow::Borrowed(json);
+    }
+    let json = without_controls(json);
     match STRINGS.get() {
-        Some(()) if json.first() == Some(&b'{') => Cow::Owned(with_strings(json)),
-        _ => Cow::Borrowed(json),
+        Some(()) => Cow::Owned(with_strings(&json)),
+        None => json,
     }
 }
 

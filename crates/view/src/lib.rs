@@ -8,6 +8,7 @@
 mod block;
 mod call;
 mod caps;
+mod controls;
 mod event;
 mod explanation;
 mod fds;
@@ -41,6 +42,7 @@ mod units;
 mod watch;
 
 pub use caps::{CAPS_SCHEMA, caps_json, caps_text};
+pub use controls::without_controls;
 pub use event::{
     Addition, Architecture, Clock, CsvFormat, CsvWriter, EVENT_SCHEMA, EventFormat, EventPrinter, JsonFormat,
     JsonWriter, PrettyFormat, PrettyWriter, Resolver, Resolving, ResolvingWriter, Saying, SayingWriter, Who,
