@@ -140,6 +140,8 @@ pub enum Cause {
     Shortage,
     /// `/dev/shm`, of this machine or a container, has no room: programs that have no files yet can make none. Nobody knows whose.
     NoRoom,
+    /// Only root may make directories in `/dev/shm`: programs of others have no files. Nobody knows whose.
+    Closed,
     /// The user's directory does not answer: he holds its lock. New programs of his are not looked for meanwhile.
     Held,
     /// A process of this user keeps from others what the kernel says of it: whether it runs, and in which container, is not known meanwhile.
@@ -191,6 +193,9 @@ impl Cause {
             }
             Cause::NoRoom => {
                 "/dev/shm had no room for files of programs; those that started then are not recorded, and how many events that are is unknown"
+            }
+            Cause::Closed => {
+                "only root may make directories in /dev/shm (its mode is not 1777); programs of other users are not recorded, and how many events that are is unknown"
             }
             Cause::Held => {
                 "this user's directory does not answer, since its user holds it; his programs are recorded late, or not"

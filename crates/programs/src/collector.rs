@@ -279,6 +279,7 @@ impl Programs {
         let is_flight = self.session.as_ref().is_some_and(|session| session.settings.flight);
         for user in self.users.values_mut() {
             user.beat(is_flight, sink)?;
+            user.give_up_unloaded(&self.look, false);
             // A flight recorder keeps what the dead have written, for a while.
             if !is_flight {
                 user.sweep(&self.look);
@@ -405,11 +406,20 @@ impl Programs {
         self.drain_all(true, sink, &mut drained)?;
         // Files of dead processes whose records were all taken are removed; those of live ones stay for the next collector.
         self.users.values_mut().for_each(|user| user.sweep(&self.look));
+        self.give_up_all_unloaded(is_flight);
         let number = self.look.look(Until::AllSeen);
         self.await_look(number, Instant::now() + LAST_LOOK, false, sink)?;
         let mut processes = self.users.values_mut().flat_map(|user| user.processes.values_mut());
         processes.try_for_each(|process| process.tell(sink).map(|()| process.settle()))?;
         Ok(drained.bytes)
+    }
+
+    /// What was unloaded until now: from here on programs remove such files themselves.
+    fn give_up_all_unloaded(&mut self, is_flight: bool) {
+        for user in self.users.values_mut() {
+            user.processes.values_mut().for_each(|process| process.find_unloaded(is_flight));
+            user.give_up_unloaded(&self.look, true);
+        }
     }
 
     /// Disables all events of this session. Programs that have started are found before, and rings are emptied meanwhile.

@@ -15,11 +15,14 @@ use crate::memory::CUT;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// So long the file of a library that was unloaded stays: should this recorder be killed, the next one has to read what is in the rings. Each ring is emptied
+/// more often.
+const UNLOADED: Duration = Duration::from_secs(2);
 /// Rings between two looks at the clock.
 const RINGS_AT_ONCE: usize = 16;
 
@@ -31,6 +34,8 @@ pub(super) struct Process {
     described: Described,
     /// Of libraries that are gone; only of flight recorders, whose rings may hold their events.
     pub(super) gone_providers: Vec<(ProviderInfo, Charge)>,
+    /// Numbers of libraries that are gone, and since when: their files wait for [`UNLOADED`].
+    unloaded: VecDeque<(u32, Instant)>,
     comm: String,
     pub(super) rings: Vec<(u32, Ring)>,
     /// Of rings that were taken to their end. They are not retained one by one: an endless recording may see any number.
@@ -310,12 +315,20 @@ impl Process {
         if let (Some(leader), true) = (self.providers.get(&0), is_told) {
             leader.beat();
         }
+        self.find_unloaded(is_flight);
+        self.tell(sink)
+    }
+
+    /// Libraries that are gone.
+    pub(super) fn find_unloaded(&mut self, is_flight: bool) {
         let unloaded: Vec<_> = self
             .providers
             .iter()
             .filter(|(_, provider)| provider.is_unloaded())
             .map(|(key, _)| *key)
             .collect();
+        let now = Instant::now();
+        self.unloaded.extend(unloaded.iter().map(|number| (*number, now)));
         for provider in unloaded.iter().filter_map(|key| self.providers.remove(key)) {
             self.described.remove(&provider);
             self.providers_changed += 1;
@@ -323,7 +336,6 @@ impl Process {
                 self.gone_providers.push(provider.into_description());
             }
         }
-        self.tell(sink)
     }
 
     /// Takes complete records; from nearly empty rings only now and then. Returns whether there was time for all rings. Files of rings that
@@ -379,6 +391,14 @@ impl Process {
             self.first_ring = 0;
         }
         Ok(is_complete)
+    }
+
+    /// Numbers of the libraries that were unloaded so long ago (`is_last`: at any time) that nobody needs their files. While it is not recorded, a
+    /// program removes them itself.
+    pub(super) fn take_unloaded(&mut self, is_last: bool) -> Vec<u32> {
+        let is_over = |(_, since): &(u32, Instant)| is_last || since.elapsed() >= UNLOADED;
+        let count = self.unloaded.iter().take_while(|one| is_over(one)).count();
+        self.unloaded.drain(..count).map(|(number, _)| number).collect()
     }
 
     /// Whether the files of this dead process can be removed. When it is recorded, only after its last record was taken; otherwise only

@@ -6,7 +6,7 @@ use super::report::{PastProcesses, ProcessReport};
 use super::shared;
 use super::{DrainSummary, Poll, Sink};
 use crate::budget::{Cause, REPORTS_MAX};
-use crate::directory::{FileName, ProcessId, UserDirectory};
+use crate::directory::{FileKind, FileName, ProcessId, UserDirectory};
 use crate::look::{Content, Look, NewPlace, PlaceId, Whose, whose};
 use crate::session::ServedDirectory;
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,6 +156,18 @@ impl User {
             if process.sweep(is_served) {
                 look.sweep(self.id, *id);
             }
+        }
+    }
+
+    /// Gives up the files of libraries that are gone ([`Process::take_unloaded`]).
+    pub(super) fn give_up_unloaded(&mut self, look: &Look, is_last: bool) {
+        if self.served.is_none() {
+            return;
+        }
+        for (id, process) in &mut self.processes {
+            let unloaded = process.take_unloaded(is_last).into_iter();
+            let name = |number| FileName { process: *id, kind: FileKind::Provider(number) };
+            look.remove(self.id, unloaded.map(name).collect());
         }
     }
 

@@ -10,6 +10,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode};
 use nix::sys::statvfs::statvfs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub(super) struct Part {
     pub(super) is_held: bool,
     /// No further file can be made there.
     pub(super) is_full: bool,
+    /// Only its owner may make a directory there.
+    pub(super) is_closed: bool,
 }
 
 impl Base {
@@ -93,6 +96,7 @@ impl Base {
         let mut part = Part::default();
         if self.reading.is_none() {
             part.is_full = statvfs(&self.path).is_ok_and(|of| of.files() > 0 && of.files_free() == 0);
+            part.is_closed = self.path.metadata().is_ok_and(|of| of.mode() & 0o002 == 0);
             (self.read, self.dir) = (0, None);
             self.reading = match self.hand {
                 Some(_) => open(&self.path, FLAGS, Mode::empty()).ok().map(Reading::ByHand),

@@ -45,6 +45,39 @@ int main(void)
 }
 "#;
 
+/// Loads a library of one event 200 times, one after the other; then waits.
+const HOST: &str = r#"
+#include <rtscope/rtscope.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int count, char **words)
+{
+	RTSCOPE_EVENT(test, host, rtscope_u32(n, count));
+	for (int number = 0; number < 200; number++) {
+		void *library = dlopen(words[1], RTLD_NOW);
+		void (*emit)(void);
+
+		if (!library)
+			return 1;
+		*(void **)&emit = dlsym(library, "emit");
+		emit();
+		dlclose(library);
+	}
+	puts("emitted 201");
+	fflush(stdout);
+	pause();
+}
+"#;
+const LIBRARY: &str = r#"
+#include <rtscope/rtscope.h>
+void emit(void);
+void emit(void)
+{
+	RTSCOPE_EVENT(test, library);
+}
+"#;
+
 /// Compiles a program; where there is no compiler, the test is skipped.
 fn compiled(fixture: &Fixture, source: &str, flags: &[&str]) -> Option<PathBuf> {
     let file = fixture.path("program.c");
@@ -85,6 +118,59 @@ fn root_a_flight_recorder_that_ends_leaves_no_buffers_of_ended_threads() {
     // That of the main thread, which runs.
     let left = recorded.printed("rings ");
     assert!(left <= 1, "{left}: {}", String::from_utf8_lossy(&recorded.output.stdout));
+}
+
+// NEEDS: host
+#[test]
+fn root_libraries_that_were_unloaded_while_they_were_recorded_leave_no_files() {
+    if skip::without_root() || skip::without_tool("unshare") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let source = fixture.path("library.c");
+    std::fs::write(&source, LIBRARY).expect("a temporary directory");
+    let flags = ["-O2", "-std=c11", "-shared", "-fPIC"];
+    let Some(library) = fixture.compile("cc", &flags, &source, "library.so") else { return };
+    let Some(program) = compiled(&fixture, HOST, &[]) else { return };
+    let (program, library, said) = (program.display(), library.display(), fixture.path("said"));
+    let said = said.display();
+    // Those of the program go first, while the recorder runs; and none comes back at its end. The program goes on.
+    let count = "ls /dev/shm/rtscope-0 | grep -c ^p";
+    for (options, tries) in [(&[][..], 1000), (&[][..], 1), (&["--flight-recorder"][..], 1000)] {
+        let recorder = fixture.recorder(options);
+        let script = format!(
+            "{recorder:?} -- sh -c '{program} {library} >{said} & while ! grep -q emitted {said}; do sleep 0.01; done; cat {said}; \
+             echo $! >{said}.pid; n={tries}; while [ $({count}) -gt 1 ] && [ $n -gt 1 ]; do n=$((n-1)); sleep 0.01; done; \
+             echo \"tries $n\"'; echo \"files $({count})\"; kill -KILL $(cat {said}.pid)"
+        );
+        let recorded = alone("", &script);
+        assert_eq!((recorded.events(), recorded.lost()), (201, 0), "{}", recorded.account);
+        assert!(recorded.printed("tries ") > 1 || tries == 1, "they were there for 10 s");
+        assert_eq!(recorded.printed("files "), 1, "that of the program, which runs");
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
+}
+
+// NEEDS: host
+#[test]
+fn root_that_only_root_may_make_directories_for_programs_is_told() {
+    if skip::without_root() || skip::without_tool("unshare") || skip::without_tool("setpriv") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Some(program) = compiled(&fixture, SHORT, &[]) else { return };
+    let (program, recorder) = (program.display(), fixture.recorder(&[]));
+    for (mode, told) in [("0755", 1), ("1777", 0)] {
+        let script = format!(
+            "chmod {mode} /dev/shm && chmod 755 {} && {recorder:?} -- sh -c \
+             '{program}; setpriv --reuid 4001 --regid 4001 --clear-groups {program}'",
+            fixture.dir.path().display()
+        );
+        let recorded = alone("", &script);
+        assert_eq!(refused(&recorded, "closed"), vec![Value::Null; told], "{}", recorded.account);
+        assert_eq!(recorded.events(), 2000 - 1000 * told as u64, "{}", recorded.account);
+        std::fs::remove_dir_all(fixture.trace()).expect("it was made");
+    }
 }
 
 // NEEDS: host

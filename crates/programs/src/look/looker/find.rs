@@ -10,7 +10,7 @@ use crate::budget::{
     Cause, NAMES_BURST, NAMES_MAX, PLACES_OF_CONTAINER, PLACES_OF_USER, TAKEN_COUNTED, TAKEN_TOLD,
     TAKERS_MAX, TURN,
 };
-use crate::directory::UserDirectory;
+use crate::directory::{SHARED_MEMORY, UserDirectory};
 use crate::fault::guarded;
 use crate::hand::At;
 use crate::look::place::Place;
@@ -18,6 +18,7 @@ use crate::look::share::Share;
 use crate::look::{Found, RecordedElsewhere};
 use crate::session::{ServedDirectory, SharedSession};
 use nix::errno::Errno;
+use nix::unistd::getuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -131,6 +132,11 @@ impl Looker {
             if part.is_full {
                 self.tell_full(number);
             }
+            // Of a container its user says so, and only root serves other users.
+            let is_machines = number == 0 && self.base == Path::new(SHARED_MEMORY);
+            if part.is_closed && is_machines && self.session.is_some() && getuid().is_root() {
+                self.tell_missing(Cause::Closed, SHARED_MEMORY.to_owned());
+            }
             part.users.into_iter().for_each(|uid| self.find_user(number, uid));
         }
         if let Some(base) = self.bases.get_mut(&number) {
@@ -172,7 +178,7 @@ impl Looker {
                 .zip(made.ok())
                 .for_each(|(sessions, made)| drop(sessions.insert(number, made)));
             drop(sessions);
-            is_full.into_iter().for_each(|shown| self.tell_no_room(shown));
+            is_full.into_iter().for_each(|shown| self.tell_missing(Cause::NoRoom, shown));
         }
         true
     }
@@ -208,14 +214,14 @@ impl Looker {
         let container = self.containers.all.iter().find(|container| container.number == number);
         let shown = container.map_or(&self.base, |container| &container.shown).display().to_string();
         if self.session.is_some() {
-            self.tell_no_room(shown);
+            self.tell_missing(Cause::NoRoom, shown);
         }
     }
 
     /// Once for each directory: nobody knows how many programs could make no files there.
-    fn tell_no_room(&mut self, shown: String) {
-        if self.told.insert(format!("{:?} {shown}", Cause::NoRoom)) {
-            self.out.tell(Found::Missing(Cause::NoRoom, shown));
+    fn tell_missing(&mut self, cause: Cause, shown: String) {
+        if self.told.insert(format!("{cause:?} {shown}")) {
+            self.out.tell(Found::Missing(cause, shown));
         }
     }
 
