@@ -7,6 +7,7 @@
 
 mod adopt;
 mod arrivals;
+mod described;
 mod process;
 mod report;
 mod shared;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trackers that count by key, from their start to the last reading: what histograms, profiles and tables of the worst are made from.
+//! What counts by key, from its start to the last reading: what histograms, profiles and tables of the worst are made from.
 //!
-//! Nothing is recorded and nothing is reported: the kernel counts in cells, and a reading is a look at mapped memory. So one that looks once a
-//! second costs the targets no more than one that looks at the end.
+//! Nothing is recorded and nothing is reported. Trackers count in the kernel, in cells, and a reading is a look at mapped memory: one that looks once a
+//! second costs the targets no more than one that looks at the end. Events of programs, which the kernel does not see, are counted by `hist::programs`.
 
 use crate::command::{Child, CommandOutput, complain};
 use crate::hist::cells::{self, CellReading};
 use crate::placement::{ObservedTasks, Placement};
 use crate::watch::numbered::Numbered;
+use crate::watch::spans::{CountedIntervals, SpanCounts};
 use crate::{Failure, Observer, Stop};
 use rtscope_event::{Glob, MonotonicNs, Pid, TaskInfo, Tid};
 use rtscope_flight::{MissCounter, TrackerStats, monotonic_now};
@@ -120,6 +121,33 @@ impl CountLosses {
         }
     }
 
+    /// Of events of programs. `without_key`: intervals that found no cell; `without_buffer`: events of threads that had none; `left_out`: programs and users
+    /// that are not recorded.
+    pub(crate) fn of_programs(
+        counts: &SpanCounts,
+        without_key: u64,
+        (without_buffer, left_out): (u64, u64),
+    ) -> CountLosses {
+        let unmatched = &counts.unmatched;
+        CountLosses {
+            without_key,
+            without_begin: unmatched.without_begin,
+            begun_again: unmatched.begun_again,
+            given_up: unmatched.forgotten,
+            skipped_programs: Some(0),
+            programs: Some(ProgramLosses {
+                missed_looks: counts.sum(|user| user.missed_looks),
+                given_up: unmatched.lost,
+                unreadable: counts.sum(|user| user.damaged),
+                too_many: counts.sum(|user| user.too_many_events + user.too_many_descriptions),
+                without_buffer,
+                without_field: unmatched.without_key,
+                left_out,
+            }),
+            ..CountLosses::default()
+        }
+    }
+
     /// Whether nothing is missing, as far as is known.
     #[must_use]
     pub fn are_none(&self) -> bool {
@@ -135,6 +163,15 @@ pub(crate) struct Reading {
     pub at_ns: u64,
     pub cells: CellReading,
     pub losses: CountLosses,
+}
+
+impl Reading {
+    /// Of intervals of programs, which are counted outside the kernel, as its counts are.
+    pub(crate) fn of_programs(at_ns: u64, counted: CountedIntervals, losses: CountLosses) -> Reading {
+        let CountedIntervals { histograms, names, used, .. } = counted;
+        let names = names.into_iter().map(|(id, comm)| ((0, id), comm)).collect();
+        Reading { at_ns, cells: CellReading { instances: vec![histograms], names, used }, losses }
+    }
 }
 
 /// Something that counts, wherever that is done.

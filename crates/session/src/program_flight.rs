@@ -6,7 +6,6 @@
 
 use crate::Failure;
 use crate::counting::CountLosses;
-use crate::hist::programs;
 use crate::watch::spans::{CountedIntervals, SpanCounts, SpanTracker};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, pthread_sigmask};
 use rtscope_event::{LateResponse, Loss, LossCause, MonotonicNs};
@@ -188,7 +187,7 @@ impl ProgramFlight {
         let counted = spans.counted();
         let left_out = state.left_out();
         let beside = (state.programs.lost(), left_out);
-        let losses = programs::losses(&spans.counts(), counted.without_key, beside);
+        let losses = CountLosses::of_programs(&spans.counts(), counted.without_key, beside);
         (counted, losses)
     }
 

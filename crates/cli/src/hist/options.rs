@@ -33,8 +33,8 @@ pub const EXAMPLES: &str = help!(
 
 Everything is counted, not only what is late, and in the kernel but for events of programs, which
 are paired while they stay in the programs' buffers. Counts are exact; what was not counted is said.
-Times are known to 3.2 %. Of system calls those in which a thread waits for others or for time are left out, unless
---calls '*' or a name asks for them."
+Times are known to 3.2 %. Of system calls those in which a thread waits for others or for time are
+left out, unless --calls '*' or a name asks for them."
 );
 
 #[derive(Debug, clap::Args)]
@@ -64,8 +64,9 @@ pub struct HistOptions {
     /// Of irqoff: the time between two samples of a CPU [default: 1ms]
     #[arg(long, value_name = "TIME")]
     pub period: Option<DurationNs>,
-    /// Places for keys and their ranges, 32 bytes each, of each CPU: from 64 to 4194304, rounded up to a power of two. What
-    /// finds none is counted under no key, and reported
+    /// Places for keys and their ranges, 32 bytes each, of each CPU: from 64 to 4194304, rounded up to a power of two; of
+    /// events of programs in all, of which one user's get half of what others leave. What finds none is counted under no key, and
+    /// reported
     #[arg(long, value_name = "N", default_value_t = CELLS, value_parser = value_parser!(u32).range(64..=1 << 22))]
     pub cells: u32,
     #[command(flatten)]
@@ -77,7 +78,7 @@ pub struct HistOptions {
 pub struct FollowedArgs {
     /// What is followed: response, wakeup, offcpu, syscall, lock, irq, softirq, block, preemptoff, irqoff, pair, work (see rtscope watch)
     #[arg(value_name = "TRACKER")]
-    tracker: Followed,
+    tracker: TrackerOrWork,
     /// Of pair: the event with which the time begins: a tracepoint (SYSTEM:EVENT) or a program's event (PROVIDER:EVENT)
     #[arg(long, value_name = "EVENT", requires = "to")]
     from: Option<String>,
@@ -90,20 +91,22 @@ pub struct FollowedArgs {
     key: Option<String>,
 }
 
-/// A tracker, or what is no tracker of the kernel's side and has a name all the same.
+/// A tracker, or work, which is a pair of events of programs and has a name all the same.
 #[derive(Clone, Copy, Debug)]
-enum Followed {
+enum TrackerOrWork {
     Tracker(Tracker),
     Work,
 }
 
-impl std::str::FromStr for Followed {
+impl std::str::FromStr for TrackerOrWork {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Followed, String> {
+    fn from_str(text: &str) -> Result<TrackerOrWork, String> {
         match text {
-            "work" => Ok(Followed::Work),
-            name => name.parse().map(Followed::Tracker).map_err(|error: String| format!("{error}, work")),
+            "work" => Ok(TrackerOrWork::Work),
+            name => {
+                name.parse().map(TrackerOrWork::Tracker).map_err(|error: String| format!("{error}, work"))
+            }
         }
     }
 }
@@ -113,11 +116,11 @@ impl FollowedArgs {
     pub fn question(&self) -> Result<(Tracker, Option<PairQuestion>), Failure> {
         let both = self.from.as_deref().zip(self.to.as_deref());
         match (self.tracker, both) {
-            (Followed::Work, None) => Ok((Tracker::Pair, Some(PairQuestion::of_work()))),
-            (Followed::Work, Some(_)) => {
+            (TrackerOrWork::Work, None) => Ok((Tracker::Pair, Some(PairQuestion::of_work()))),
+            (TrackerOrWork::Work, Some(_)) => {
                 Err(Failure::Usage("--from, --to: work has events of its own; pair takes any two".to_owned()))
             }
-            (Followed::Tracker(tracker), both) => {
+            (TrackerOrWork::Tracker(tracker), both) => {
                 let question =
                     both.map(|(from, to)| keyed_question(from, to, self.key.as_deref())).transpose()?;
                 Ok((tracker, question))

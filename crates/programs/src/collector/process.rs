@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One instrumented process: its providers, its rings, whether it is alive, and what is wrong with it.
 
+use super::described::Described;
 use super::report::{ProcessReport, RingReport, RingTotals, UserLosses};
 use super::shared::Member;
 use super::snapshot::UserSpace;
@@ -15,9 +16,8 @@ use crate::memory::CUT;
 use crate::provider::{ProcessCounters, Provider, ProviderInfo, Refused};
 use crate::ring::{Ring, RingInfo};
 use rtscope_abi::program as abi;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// So long the file of a library that was unloaded stays: should this recorder be killed, the next one has to read what is in the rings. Each ring is emptied
@@ -63,42 +63,6 @@ pub(super) struct Process {
     pub(super) providers_changed: u64,
     /// The events that somebody acts on.
     pub(super) wanted: WantedEvents,
-}
-
-/// What the live providers of a process take in a trace, which has equal descriptions once: a plug-in can be loaded any number of times. Counted as they
-/// come and go, since there can be thousands.
-#[derive(Debug, Default)]
-struct Described {
-    /// By the address of what several have in common: how many, and its bytes.
-    different: HashMap<usize, (usize, usize)>,
-    bytes: usize,
-}
-
-impl Described {
-    fn key(provider: &Provider) -> usize {
-        Arc::as_ptr(&provider.info.descriptions).addr()
-    }
-
-    /// With one more.
-    fn bytes_with(&self, new: &Provider) -> usize {
-        let is_known = self.different.contains_key(&Described::key(new));
-        self.bytes.saturating_add(if is_known { 0 } else { new.described_bytes })
-    }
-
-    fn add(&mut self, new: &Provider) {
-        self.bytes = self.bytes_with(new);
-        self.different.entry(Described::key(new)).or_insert((0, new.described_bytes)).0 += 1;
-    }
-
-    fn remove(&mut self, gone: &Provider) {
-        let key = Described::key(gone);
-        let Some((count, bytes)) = self.different.get_mut(&key) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.bytes = self.bytes.saturating_sub(*bytes);
-            self.different.remove(&key);
-        }
-    }
 }
 
 impl Process {

@@ -4,7 +4,7 @@
 pub(crate) mod cells;
 mod live;
 pub(crate) mod names;
-pub(crate) mod programs;
+mod programs;
 mod report;
 
 pub use live::CountedKeys;

@@ -5,10 +5,9 @@
 //! privilege is needed for one's own programs, and what a look misses is counted.
 
 use super::HistSettings;
-use super::cells::CellReading;
-use crate::counting::{CountLosses, Counted, CountedRun, Counter, ProgramLosses, Reading};
+use crate::counting::{Counted, CountedRun, Counter, Reading};
 use crate::program_flight::ProgramFlight;
-use crate::watch::spans::{CountedIntervals, SpanCounts, SpanTarget, SpanTracker};
+use crate::watch::spans::{SpanTarget, SpanTracker};
 use crate::{Failure, Observer, Stop};
 use rtscope_analyze::pairing::PairQuestion;
 use rtscope_flight::monotonic_now;
@@ -42,7 +41,7 @@ impl ProgramCounting {
 
     fn reading(&self, at_ns: u64) -> Reading {
         let (counted, losses) = self.flight.counted_intervals();
-        reading(at_ns, counted, losses)
+        Reading::of_programs(at_ns, counted, losses)
     }
 }
 
@@ -50,39 +49,6 @@ fn span_target(counted: &Counted, run: &CountedRun) -> Result<SpanTarget, Failur
     let name = counted.target()?.name;
     let command = run.command_pid().filter(|_| !counted.is_named()).map(|pid| pid.0);
     Ok(SpanTarget { name, pid: counted.pid.or(command), tid: counted.tid })
-}
-
-/// As the kernel's counts are.
-pub(crate) fn reading(at_ns: u64, counted: CountedIntervals, losses: CountLosses) -> Reading {
-    let CountedIntervals { histograms, names, used, .. } = counted;
-    let names = names.into_iter().map(|(id, comm)| ((0, id), comm)).collect();
-    Reading { at_ns, cells: CellReading { instances: vec![histograms], names, used }, losses }
-}
-
-/// What is not in the counts. `without_buffer`: events of threads that had none; `left_out`: programs and users that are not recorded.
-pub(crate) fn losses(
-    counts: &SpanCounts,
-    without_key: u64,
-    (without_buffer, left_out): (u64, u64),
-) -> CountLosses {
-    let unmatched = &counts.unmatched;
-    CountLosses {
-        without_key,
-        without_begin: unmatched.without_begin,
-        begun_again: unmatched.begun_again,
-        given_up: unmatched.forgotten,
-        skipped_programs: Some(0),
-        programs: Some(ProgramLosses {
-            missed_looks: counts.sum(|user| user.missed_looks),
-            given_up: unmatched.lost,
-            unreadable: counts.sum(|user| user.damaged),
-            too_many: counts.sum(|user| user.too_many_events + user.too_many_descriptions),
-            without_buffer,
-            without_field: unmatched.without_key,
-            left_out,
-        }),
-        ..CountLosses::default()
-    }
 }
 
 impl Counter for ProgramCounting {

@@ -3,7 +3,6 @@
 
 use super::settings::CountBeside;
 use crate::counting::{CountLosses, Reading};
-use crate::hist::programs::reading;
 use crate::hist::{CountedKeys, LiveReader, cells};
 use crate::program_flight::ProgramFlight;
 use rtscope_event::{MonotonicNs, Tracker};
@@ -44,7 +43,7 @@ impl Counted {
         let at_ns = self.at(now);
         if let Some(programs) = programs {
             let (counted, losses) = programs.counted_intervals();
-            return self.live.read(reading(at_ns, counted, losses), programs.late_lost());
+            return self.live.read(Reading::of_programs(at_ns, counted, losses), programs.late_lost());
         }
         let stats = recorder.stats(0);
         let unreported = stats.late_lost + recorder.unreadable_reports();

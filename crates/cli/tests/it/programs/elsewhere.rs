@@ -141,10 +141,7 @@ int main(void)
 #[test]
 fn what_threads_write_to_a_stream_that_was_closed_gets_into_no_buffer() {
     let fixture = Fixture::new();
-    let source = fixture.path("daemon.c");
-    fs::write(&source, DAEMON).expect("a temporary directory");
-    let flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-pthread"];
-    let Some(program) = fixture.compile("cc", &flags, &source, "daemon") else { return };
+    let Some(program) = fixture.text(DAEMON, &["-D_GNU_SOURCE"], "daemon") else { return };
     for _ in 0..3 {
         let recorded = fixture.record(&[], &[program.as_os_str()]);
         recorded.assert_complete();

@@ -115,10 +115,7 @@ int main(void)
 #[test]
 fn threads_wait_once_together_for_a_recorder_that_was_killed() {
     let fixture = Fixture::new();
-    let source = fixture.path("turns.c");
-    fs::write(&source, TURNS).expect("a temporary directory");
-    let flags = ["-O2", "-std=c11", "-pthread"];
-    let Some(program) = fixture.compile("cc", &flags, &source, "turns") else { return };
+    let Some(program) = fixture.text(TURNS, &[], "turns") else { return };
     let mut recorder = begun(&mut fixture.recorder(&["--user-buffer", "64K", "--blocking"]));
     let mut command = Command::new(program);
     let mut child = super::fixture::waiting(command.env("RTSCOPE_ALLOW_BLOCKING", "1"));

@@ -45,6 +45,13 @@ impl Fixture {
         self.compile("cc", &[&["-O2", "-std=c11"], flags].concat(), &source, to)
     }
 
+    /// A source that is a text in a test.
+    pub fn text(&self, source: &str, flags: &[&str], to: &str) -> Option<PathBuf> {
+        let file = self.path(&format!("{to}.c"));
+        std::fs::write(&file, source).expect("a temporary directory");
+        self.compile("cc", &[&["-O2", "-std=c11"], flags].concat(), &file, to)
+    }
+
     pub fn trace(&self) -> PathBuf {
         self.path("trace")
     }

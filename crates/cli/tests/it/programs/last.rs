@@ -4,7 +4,6 @@
 use super::fixture::{Fixture, Recorded};
 use rtscope_testkit::skip;
 use serde_json::Value;
-use std::path::PathBuf;
 use std::process::Command;
 
 /// Starts threads one after the other, of ten events each; then waits.
@@ -78,13 +77,6 @@ void emit(void)
 }
 "#;
 
-/// Compiles a program; where there is no compiler, the test is skipped.
-fn compiled(fixture: &Fixture, source: &str, flags: &[&str]) -> Option<PathBuf> {
-    let file = fixture.path("program.c");
-    std::fs::write(&file, source).expect("a temporary directory");
-    fixture.compile("cc", &[flags, &["-O2", "-std=c11"]].concat(), &file, "program")
-}
-
 /// Runs a script in a mount namespace of its own, with a `/dev/shm` of its own.
 fn alone(options: &str, script: &str) -> Recorded {
     let script = format!("mount -t tmpfs -o mode=1777{options} none /dev/shm && {script}");
@@ -105,7 +97,7 @@ fn root_a_flight_recorder_that_ends_leaves_no_buffers_of_ended_threads() {
         return;
     }
     let fixture = Fixture::new();
-    let Some(program) = compiled(&fixture, THREADS, &["-pthread"]) else { return };
+    let Some(program) = fixture.text(THREADS, &[], "program") else { return };
     let (program, said) = (program.display(), fixture.path("said"));
     let (said, recorder) = (said.display(), fixture.recorder(&["--flight-recorder"]));
     // The recorder ends with the command that waits for the program's threads. The program goes on.
@@ -127,11 +119,8 @@ fn root_libraries_that_were_unloaded_while_they_were_recorded_leave_no_files() {
         return;
     }
     let fixture = Fixture::new();
-    let source = fixture.path("library.c");
-    std::fs::write(&source, LIBRARY).expect("a temporary directory");
-    let flags = ["-O2", "-std=c11", "-shared", "-fPIC"];
-    let Some(library) = fixture.compile("cc", &flags, &source, "library.so") else { return };
-    let Some(program) = compiled(&fixture, HOST, &[]) else { return };
+    let Some(library) = fixture.text(LIBRARY, &["-shared", "-fPIC"], "library") else { return };
+    let Some(program) = fixture.text(HOST, &[], "program") else { return };
     let (program, library, said) = (program.display(), library.display(), fixture.path("said"));
     let said = said.display();
     // Those of the program go first, while the recorder runs; and none comes back at its end. The program goes on.
@@ -158,7 +147,7 @@ fn root_that_only_root_may_make_directories_for_programs_is_told() {
         return;
     }
     let fixture = Fixture::new();
-    let Some(program) = compiled(&fixture, SHORT, &[]) else { return };
+    let Some(program) = fixture.text(SHORT, &[], "program") else { return };
     let (program, recorder) = (program.display(), fixture.recorder(&[]));
     for (mode, told) in [("0755", 1), ("1777", 0)] {
         let script = format!(
@@ -180,7 +169,7 @@ fn root_programs_of_many_users_that_end_just_before_a_flight_recorder_are_in_its
         return;
     }
     let fixture = Fixture::new();
-    let Some(program) = compiled(&fixture, SHORT, &[]) else { return };
+    let Some(program) = fixture.text(SHORT, &[], "program") else { return };
     // Where others can reach it.
     let (program, recorder) = (program.display(), fixture.recorder(&["--flight-recorder"]));
     let script = format!(
@@ -202,7 +191,7 @@ fn root_that_there_is_no_room_for_files_of_programs_is_told() {
         return;
     }
     let fixture = Fixture::new();
-    let Some(program) = compiled(&fixture, SHORT, &[]) else { return };
+    let Some(program) = fixture.text(SHORT, &[], "program") else { return };
     let (program, recorder) = (program.display(), fixture.recorder(&[]));
     // As many files as there can be, of anybody. The program's user has no directory yet, and can make none.
     let script = format!(
