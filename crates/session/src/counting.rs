@@ -100,6 +100,8 @@ pub struct ProgramLosses {
     pub without_buffer: u64,
     /// Events without a field of the key.
     pub without_field: u64,
+    /// Intervals counted under no key, nor in any figure, since theirs is no number (a text), or is not known.
+    pub without_number: u64,
     /// Programs and users whose events are not recorded at all.
     pub left_out: u64,
 }
@@ -121,16 +123,16 @@ impl CountLosses {
         }
     }
 
-    /// Of events of programs. `without_key`: intervals that found no cell; `without_buffer`: events of threads that had none; `left_out`: programs and users
+    /// Of events of programs. `without_buffer`: events of threads that had none; `left_out`: programs and users
     /// that are not recorded.
     pub(crate) fn of_programs(
         counts: &SpanCounts,
-        without_key: u64,
+        counted: &CountedIntervals,
         (without_buffer, left_out): (u64, u64),
     ) -> CountLosses {
         let unmatched = &counts.unmatched;
         CountLosses {
-            without_key,
+            without_key: counted.without_key,
             without_begin: unmatched.without_begin,
             begun_again: unmatched.begun_again,
             given_up: unmatched.forgotten,
@@ -142,10 +144,17 @@ impl CountLosses {
                 too_many: counts.sum(|user| user.too_many_events + user.too_many_descriptions),
                 without_buffer,
                 without_field: unmatched.without_key,
+                without_number: counted.without_number,
                 left_out,
             }),
             ..CountLosses::default()
         }
+    }
+
+    /// What ended and is in no figure.
+    #[must_use]
+    pub fn in_no_figure(&self) -> u64 {
+        self.without_key + self.programs.map_or(0, |programs| programs.without_number)
     }
 
     /// Whether nothing is missing, as far as is known.

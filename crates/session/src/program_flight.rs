@@ -187,7 +187,7 @@ impl ProgramFlight {
         let counted = spans.counted();
         let left_out = state.left_out();
         let beside = (state.programs.lost(), left_out);
-        let losses = CountLosses::of_programs(&spans.counts(), counted.without_key, beside);
+        let losses = CountLosses::of_programs(&spans.counts(), &counted, beside);
         (counted, losses)
     }
 

@@ -128,7 +128,7 @@ impl Reporter {
         self.heat.add(reading.at_ns, &now.since(&self.before).total());
         let mut report = self.report(ReportKind::Total, &now, reading.at_ns, &reading);
         report.over_time = Some(self.heat.clone());
-        report.count += reading.losses.without_key;
+        report.count += reading.losses.in_no_figure();
         report
     }
 

@@ -180,6 +180,10 @@ pub(crate) fn losses_text(losses: &CountLosses, style: Style) -> String {
         (programs.too_many, "events beyond what one user's programs may have at a time"),
         (programs.without_buffer, "events of threads that had no buffer"),
         (programs.without_field, "events without a field of --key"),
+        (
+            programs.without_number,
+            "in no figure, since their key is no number (a text has none), or is not known",
+        ),
         (programs.left_out, "programs or users whose events are not recorded"),
     ] {
         if count > 0 {

@@ -122,6 +122,7 @@ impl TopView {
             (programs.too_many, "too many at a time"),
             (programs.without_buffer, "without a buffer"),
             (programs.without_field, "without the key's field"),
+            (programs.without_number, "whose key is no number"),
             (programs.left_out, "programs not recorded"),
         ] {
             if count > 0 {

@@ -23,8 +23,10 @@ pub struct CountedIntervals {
     pub names: BTreeMap<u32, Comm>,
     /// Cells that are used.
     pub used: usize,
-    /// Intervals that found no cell, or have no key.
+    /// Intervals that found no cell.
     pub without_key: u64,
+    /// Intervals whose key is no number, such as a text, or is not known.
+    pub without_number: u64,
 }
 
 /// Counts them.
@@ -56,7 +58,7 @@ impl SpanCells {
         length_ns: u64,
     ) {
         let Some(id) = self.id(ended, class, thread, question) else {
-            self.counted.without_key += 1;
+            self.counted.without_number += 1;
             return;
         };
         let key = Key { id, kind: 0 };
@@ -158,6 +160,12 @@ mod tests {
         assert_eq!(by(Some(HistKey::Cpu)), (vec![(1, 3, 5)], None));
         assert_eq!(by(Some(HistKey::Field)), (vec![(7, 2, 3), (9, 1, 2)], None));
         assert_eq!(by(None), (vec![(0, 3, 5)], None));
+        // Nothing of programs has this.
+        let mut fake = counting(Some(HistKey::Device), 8);
+        piece(&mut fake, 0, 1, 7, MS);
+        fake.look(300 * MS, true);
+        let counted = fake.tracker.counted();
+        assert_eq!((counted.used, counted.without_key, counted.without_number), (0, 0, 1));
         // One range too many is counted as such; a range that has a cell goes on.
         let mut fake = counting(Some(HistKey::Task), 4);
         for (cookie, tid) in (0..).zip([1, 2, 3, 2]) {
