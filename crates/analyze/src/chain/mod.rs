@@ -14,6 +14,7 @@ mod interval;
 mod replay;
 mod state;
 mod tracker;
+mod waking;
 mod work;
 
 pub use compare::{Comparison, Difference, compare};

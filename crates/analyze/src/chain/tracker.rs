@@ -9,7 +9,7 @@ use super::state::{
 };
 use rtscope_event::{
     Chain, Comm, CpuId, End, Event, EventKind, Glob, MonotonicNs, Origin, OriginKind, Pid, StepKind,
-    TaskState, Tid, VectorKind, WaitKind,
+    TaskState, Tid, VectorKind,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -264,100 +264,6 @@ impl Tracker {
         pending.get_or_insert(chain);
     }
 
-    fn sched_waking(
-        &mut self,
-        (cpu, t): (CpuId, MonotonicNs),
-        tid: Tid,
-        kthread: bool,
-        wait: WaitKind,
-        out: &mut dyn FnMut(Response),
-    ) {
-        let current = self.cpus.entry(cpu).or_default().current;
-        if tid == Tid(0) || self.wake_in_cycle(cpu, t, tid, wait, out) || current == Some(tid) {
-            return;
-        }
-        if self.tasks.get(&tid).is_some_and(|task| task.sched == Sched::Locked) {
-            return; // A spinlock is handed over: no event of its own.
-        }
-        let context = self.context(cpu, t);
-        // The one thread that was left to be woken after irq_handler_exit is this one.
-        self.cpus.entry(cpu).or_default().end_linger();
-        let task = self.tasks.entry(tid).or_default();
-        task.kthread = Some(kthread);
-        task.unlinked = task.sched.waits() && context.is_none();
-        if !task.sched.waits() {
-            let context = context.filter(|chain| !self.is_cyclic(tid) && self.goes_on(tid, chain));
-            if let Some(chain) = context {
-                self.busy_waking(cpu, t, tid, chain, out);
-            }
-            return;
-        }
-        let blocked = task.sched == Sched::Blocked;
-        let link = match std::mem::take(&mut task.link) {
-            Link::Ended { chain, at, cpu } => self.end_blocked(tid, chain, at, cpu, out),
-            other => other,
-        };
-        let link = match link {
-            Link::Waiting(chain) if !self.gives_up_cycle(tid, context.as_ref()) => {
-                self.end_wait(tid, chain, cpu, t, true)
-            }
-            link => {
-                // Woken already, it has run and blocked again, and the kernel reported neither.
-                let unseen = matches!(link, Link::Waking(_)) && blocked && self.is_target(tid);
-                self.counters.hidden += u64::from(unseen);
-                context.filter(|chain| self.goes_on(tid, chain)).map_or(Link::None, Link::Waking)
-            }
-        };
-        self.tasks.entry(tid).or_default().link = link;
-    }
-
-    /// Whether a waking's chain goes on in this task. One that began with a task goes on in targets only: there is no end of them.
-    fn goes_on(&mut self, tid: Tid, chain: &GrowingChain) -> bool {
-        if !self.is_target(tid) {
-            return chain.origin().kind != OriginKind::Task;
-        }
-        if !self.is_cyclic(tid) {
-            return true;
-        }
-        let wait = self.tasks.entry(tid).or_default().wait;
-        let begins = self.begins_cycle(chain, wait);
-        if begins {
-            let task = self.tasks.entry(tid).or_default();
-            (task.source, task.inner) = (wait, 0);
-        } else {
-            self.counters.filtered += 1;
-        }
-        begins
-    }
-
-    /// The task had declared that it waits, but has not left its CPU.
-    fn busy_waking(
-        &mut self,
-        cpu: CpuId,
-        t: MonotonicNs,
-        tid: Tid,
-        mut chain: GrowingChain,
-        out: &mut dyn FnMut(Response),
-    ) {
-        self.counters.busy += 1;
-        let responds = self.config.end == EndCondition::Blocked && self.is_target(tid);
-        let task = self.tasks.entry(tid).or_default();
-        let running = task.sched == Sched::Running;
-        let before = match std::mem::take(&mut task.link) {
-            Link::Running(chain) => Some((chain, StepKind::Run)),
-            Link::Preempted(chain) => Some((chain, StepKind::Preempted)),
-            _ => None,
-        };
-        if let Some((mut ended, step)) = before.filter(|_| responds) {
-            self.push(&mut ended, step, tid.0, cpu, t);
-            self.complete(tid, End::Rewoken, cpu, ended, out);
-        }
-        self.push(&mut chain, StepKind::Busy, tid.0, cpu, t);
-        chain.set_busy(true);
-        let link = if running { Link::Running(chain) } else { Link::Preempted(chain) };
-        self.tasks.entry(tid).or_default().link = link;
-    }
-
     fn sched_switch(&mut self, event: &Event, out: &mut dyn FnMut(Response)) {
         let EventKind::SchedSwitch {
             prev_tid,
@@ -418,7 +324,12 @@ impl Tracker {
         let was = std::mem::replace(&mut task.sched, sched);
         let link = std::mem::take(&mut task.link);
         self.counters.hidden += u64::from(target && !matches!(was, Sched::Running | Sched::Unknown));
-        let link = match (self.arrived_unseen(cpu, t, tid, link), sched == Sched::Blocked) {
+        let mut link = self.arrived_unseen(cpu, t, tid, link);
+        // Woken while it ran, and it was not about to leave.
+        if sched != Sched::Blocked {
+            link = self.ran_already(tid, cpu, link, out);
+        }
+        let link = match (link, sched == Sched::Blocked) {
             (Link::Running(mut chain), false) => {
                 self.push(&mut chain, StepKind::Run, tid.0, cpu, t);
                 Link::Preempted(chain)
@@ -495,7 +406,7 @@ impl Tracker {
     }
 
     /// `tid` blocked at `at` with a chain: a response if it is a target and that is the end asked for.
-    fn end_blocked(
+    pub(super) fn end_blocked(
         &mut self,
         tid: Tid,
         mut chain: GrowingChain,
@@ -509,7 +420,10 @@ impl Tracker {
         if self.config.end == EndCondition::Blocked && self.is_target(tid) {
             self.push(&mut chain, StepKind::Run, tid.0, cpu, at);
             self.complete(tid, End::Blocked, cpu, chain, out);
+            return Link::None;
         }
+        // Until it runs, it was over at once: it ran when it was woken.
+        self.ran_already(tid, cpu, Link::Running(chain), out);
         Link::None
     }
 

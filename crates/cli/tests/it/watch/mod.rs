@@ -26,4 +26,5 @@ mod tracepoints;
 mod trackers;
 mod truth;
 mod users;
+mod wakings;
 pub mod work;

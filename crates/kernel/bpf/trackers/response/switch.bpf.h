@@ -16,6 +16,7 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 {
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
+	bool ended;
 
 	if (!holder)
 		return 0;
@@ -26,14 +27,19 @@ static __noinline int leave_with_chain(struct here *here, struct slot *slot, str
 		way->link = LINK_ENDED;
 		return 0;
 	}
-	push(here, &holder->chain, RTS_STEP_RUN, way->tid, now(here));
-	if (blocked && ends_here(way, RTS_END_CYCLE)) {
-		block_in_cycle(here, slot, holder, prev, here->cpu);
-		return 0;
+	/* Woken while it ran, and it was not about to leave: until it ran, that was over at once. */
+	ended = holder->chain.flags & RTS_CHAIN_BUSY && ends_here(way, RTS_END_RUNNING);
+	if (!ended) {
+		push(here, &holder->chain, RTS_STEP_RUN, way->tid, now(here));
+		if (blocked && ends_here(way, RTS_END_CYCLE)) {
+			block_in_cycle(here, slot, holder, prev, here->cpu);
+			return 0;
+		}
+		ended = blocked && ends_here(way, RTS_END_BLOCKED);
 	}
-	way->link = blocked ? LINK_NONE : LINK_PREEMPTED;
-	if (blocked && ends_here(way, RTS_END_BLOCKED))
-		complete(here, way, &holder->chain, prev, RTS_END_BLOCKED, here->cpu);
+	way->link = blocked || ended ? LINK_NONE : LINK_PREEMPTED;
+	if (ended)
+		complete(here, way, &holder->chain, prev, config.end, here->cpu);
 	return 0;
 }
 

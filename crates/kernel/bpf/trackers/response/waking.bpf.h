@@ -20,11 +20,25 @@ static __always_inline void confirm_end(struct here *here, struct slot *slot, st
 		block_in_cycle(here, slot, ended, task, ended->ended_cpu);
 		return;
 	}
-	if (ended && ends_here(slot->way, RTS_END_BLOCKED)) {
-		push_at(here, &ended->chain, RTS_STEP_RUN, slot->way->tid, ended->ended_ns, ended->ended_cpu);
-		complete(here, slot->way, &ended->chain, task, RTS_END_BLOCKED, ended->ended_cpu);
-	}
 	slot->way->link = LINK_NONE;
+	if (!ended || !is_followed(slot->way))
+		return;
+	/* Until it runs, it was over at once: it ran when it was woken. */
+	if (config.end == RTS_END_BLOCKED)
+		push_at(here, &ended->chain, RTS_STEP_RUN, slot->way->tid, ended->ended_ns, ended->ended_cpu);
+	complete(here, slot->way, &ended->chain, task, config.end, ended->ended_cpu);
+}
+
+/* A target that was woken while it ran, and has not left by itself since: that response was over when it was woken. Under the way's lock. */
+static __noinline int ran_already(struct here *here, struct slot *slot, struct task_struct *task)
+{
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
+
+	if (!holder || !(holder->chain.flags & RTS_CHAIN_BUSY))
+		return 0;
+	slot->way->link = LINK_NONE;
+	complete(here, slot->way, &holder->chain, task, RTS_END_RUNNING, here->cpu);
+	return 0;
 }
 
 /* A wakeup meets a task that has declared its wait but has not left its CPU. Under the way's lock. */
@@ -83,8 +97,11 @@ static __noinline int locked_waking(struct here *here, struct cpu_state *state, 
 	struct task_way *way = slot->way;
 	struct task_chain *holder;
 
-	if (way->sched == SCHED_RUNNING || way->sched == SCHED_RUNNABLE)
+	if (way->sched == SCHED_RUNNING || way->sched == SCHED_RUNNABLE) {
+		if (way->link == LINK_RUNNING && ends_here(way, RTS_END_RUNNING))
+			ran_already(here, slot, task);
 		return busy_waking(here, state, slot, task);
+	}
 	if (way->link == LINK_ENDED)
 		confirm_end(here, slot, task);
 	if (way->link == LINK_WAITING && !give_up_cycle(here, state, slot))
@@ -100,6 +117,26 @@ static __noinline int locked_waking(struct here *here, struct cpu_state *state, 
 	return 0;
 }
 
+/* After a waking by an interrupt of the CPU on which the task runs: it cannot be leaving, and it runs already. Under the way's lock. */
+static __noinline int settle_self(struct here *here, struct slot *slot, struct task_struct *task)
+{
+	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
+	struct task_way *way = slot->way;
+
+	if (!holder || way->link != LINK_RUNNING || !(holder->chain.flags & RTS_CHAIN_BUSY))
+		return 0;
+	holder->chain.flags &= ~RTS_CHAIN_BUSY;
+	if (!ends_here(way, RTS_END_RUNNING))
+		return 0;
+	way->link = LINK_NONE;
+	/* Some hosts hide switches: then it has left, and when it runs again is not known. */
+	if (task == bpf_get_current_task_btf())
+		complete(here, way, &holder->chain, task, RTS_END_RUNNING, here->cpu);
+	else
+		COUNT(here, hidden);
+	return 0;
+}
+
 /* Under the way's lock, where a cycle is asked for, too: its switch out may have ended it while this CPU waited. */
 static __always_inline void response_on_waking(struct here *here, struct cpu_state *state, struct slot *slot,
 					       struct task_struct *task, __u32 wait, bool is_self)
@@ -109,6 +146,11 @@ static __always_inline void response_on_waking(struct here *here, struct cpu_sta
 			busy_in_cycle(here, state, slot, task, is_self);
 	} else if (!is_self) {
 		locked_waking(here, state, slot, task);
+	} else if (is_in_interrupt(state)) {
+		/* Perhaps it has run since before the tracker began. */
+		slot->way->sched = SCHED_RUNNING;
+		locked_waking(here, state, slot, task);
+		settle_self(here, slot, task);
 	}
 }
 
@@ -123,7 +165,8 @@ static __always_inline void track_waking(struct here *here, struct task_struct *
 	if (!state || !tid)
 		return;
 	is_self = tid == state->current_tid;
-	if (is_self && config.end != RTS_END_CYCLE)
+	/* A task that wakes itself does not wait. One that an interrupt wakes had declared a wait, which is over. */
+	if (is_self && config.end != RTS_END_CYCLE && !is_in_interrupt(state))
 		return;
 	if (!find_task(tid, &slot) && !adopt(here, task, &slot))
 		return;
