@@ -221,6 +221,23 @@ static inline void rtscope__sync(struct rtscope__thread *thread, struct rtu_ring
 	RTSCOPE__STORE(thread->lost_told, lost);
 }
 
+/*
+ * Whether a ring has no room for a record and the sync record that a loss asks for; a quick look, which notes nothing and reads no time. What it does
+ * not say rtscope__step() finds out. A program whose recorder was killed has this for each event.
+ */
+static inline int rtscope__is_full(const struct rtscope__thread *thread, const struct rtu_ring *ring, uint64_t bytes)
+{
+	uint64_t size = RTSCOPE__LOAD(thread->mask) + 1, told = RTSCOPE__LOAD(thread->lost_told), sync;
+
+	/* ORDER: signal fence; as in rtscope__step(): in the child of a fork in a handler the second look finds no ring. */
+	RTSCOPE__READ_BEFORE();
+	if (RTSCOPE__LOAD(thread->ring) != ring)
+		return 0;
+	sync = RTSCOPE__LOAD(ring->lost) != told ? sizeof(struct rtu_sync) : 0;
+	/* ORDER: relaxed; nothing is written on the strength of it. */
+	return RTSCOPE__LOAD(ring->head) + bytes + sync > RTSCOPE__LOAD(ring->tail) + size;
+}
+
 enum rtscope__step { RTSCOPE__AGAIN, RTSCOPE__FULL, RTSCOPE__DONE };
 
 /*

@@ -452,6 +452,12 @@ static RTSCOPE__NOT_INLINE struct rtscope__reserved rtscope__reserve_in(struct r
 			leader->lost(RTU_LOST_IN_CHILD);
 			return reserved;
 		}
+		/* Not where an event is open: whether it was left is found out below, and the collector may stand at its record. */
+		if (!is_noted && !(flags & (RTU_FLIGHT | RTU_BLOCKING)) && !RTSCOPE__LOAD(thread->open) &&
+		    rtscope__is_full(thread, ring, bytes)) {
+			rtscope__count(&ring->lost);
+			return reserved;
+		}
 		if (!is_noted) {
 			rtscope__note_event(thread, ring, stack, (int)(flags & RTU_FLIGHT), &event);
 			is_noted = 1;
