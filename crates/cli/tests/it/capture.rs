@@ -6,7 +6,7 @@
 
 mod comparators;
 
-use crate::command::rtscope;
+use crate::command::{SmallDisk, rtscope};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use rtscope_hardware::pt::{Ip, IpBytes, Packet};
@@ -15,6 +15,7 @@ use rtscope_testkit::hardware::{beginning, full, packets, taken};
 use rtscope_testkit::machine::Cpus;
 use rtscope_testkit::module::{self, Module};
 use rtscope_testkit::process::{Workload, wait_until};
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::{Rtscope, WatchOutput};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -240,6 +241,30 @@ fn root_vm_a_full_buffer_is_a_loss_that_is_counted_and_the_unit_goes_on() {
     let notes = decode(&directory, &["--fail-if-lost"]);
     assert_eq!(notes.status.code(), Some(6));
     assert!(String::from_utf8_lossy(&notes.stderr).contains("--buffer"), "{notes:?}");
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_a_full_disk_ends_a_capture_and_what_was_written_is_decoded() {
+    let Some(_unit) = unit() else { return };
+    let Some(disk) = SmallDisk::new("size=256k") else { skip!("a small disk cannot be mounted here") };
+    let directory = disk.path().join("capture");
+    let mut command = rtscope();
+    command.args(["hardware", "capture", "intel_pt", "--duration", "120s", "-o"]).arg(&directory);
+    let mut rtscope = Rtscope::start(command).unwrap();
+    rtscope.wait_for_note("capturing intel_pt on ").unwrap();
+    // Twice as much as there is room for, and less than the buffer in memory has.
+    (0..128).for_each(|index| emit(&block(index * VALUES)));
+    let said = rtscope.finish().unwrap();
+    assert_eq!(said.code(), Some(1), "{:?}", said.notes);
+    assert!(said.noted("No space left"), "{:?}", said.notes);
+    let values = values(&directory);
+    assert!(values.len() > 10 * VALUES as usize, "{}", values.len());
+    assert_eq!(values, (0..u32::try_from(values.len()).unwrap()).collect::<Vec<_>>());
+    // What could not be written is a loss, and not silence.
+    assert_eq!(decode(&directory, &["--fail-if-lost"]).status.code(), Some(6));
+    // Nothing of rtscope is left that uses it.
+    disk.unmount();
 }
 
 // NEEDS: one kernel, module aux_replay

@@ -18,7 +18,7 @@ pub use rtscope_hardware::capture::{CaptureInfo, CaptureMode, Frozen};
 use rtscope_hardware::perfdata::PerfWriter;
 pub use rtscope_hardware::pmu::EventSpec;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Between two looks at whether it is over; a ring that fills up ends the sleep.
@@ -93,26 +93,51 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
         child.release();
     }
     let mut until = End { child, numbered, duration_ns: settings.duration_ns, started: monotonic_now() };
-    while !until.has_come(stop) {
-        if settings.mode == CaptureMode::Full {
-            rings.wait(LOOK);
-            rings.drain(&mut writer, false).map_err(failed)?;
-        } else {
-            stop.wait(LOOK, until.child.as_ref().and_then(Child::end).as_ref());
-        }
-    }
+    let written = follow(&mut rings, &mut writer, &mut until, settings.mode, stop);
     rings.freeze()?;
-    let frozen = take(&mut rings, &mut writer, settings).map_err(failed)?;
-    let info = rings.end(writer, staged.path(), frozen)?;
+    let written = written.and_then(|()| take(&mut rings, &mut writer, settings)).map_err(failed);
+    let info = written.and_then(|frozen| rings.end(writer, staged.path(), frozen));
     drop(rings);
-    staged.publish().map_err(|error| Failure::Failed(error.to_string()))?;
+    // What a full disk has kept from its end is there as well, with the description from its beginning.
+    let published = staged.publish().map_err(|error| Failure::Failed(error.to_string()));
+    let info = info.map_err(|failure| kept(&failure, published.is_ok(), &settings.output));
     if let Some(child) = &mut until.child {
         child.terminate();
     }
     if let Some(end) = until.child.as_mut().and_then(Child::ending) {
         observer.command_ended(end);
     }
+    let info = info?;
+    published?;
     Ok((info, complain(until.child.as_mut(), observer)))
+}
+
+/// Until its end has come; of full traces what comes is written.
+fn follow(
+    rings: &mut UnitRings,
+    writer: &mut PerfWriter,
+    until: &mut End,
+    mode: CaptureMode,
+    stop: &Stop,
+) -> std::io::Result<()> {
+    while !until.has_come(stop) {
+        if mode == CaptureMode::Full {
+            rings.wait(LOOK);
+            rings.drain(writer, false)?;
+        } else {
+            stop.wait(LOOK, until.child.as_ref().and_then(Child::end).as_ref());
+        }
+    }
+    Ok(())
+}
+
+/// A capture that could not be written to its end.
+fn kept(failure: &Failure, is_kept: bool, output: &Path) -> Failure {
+    let place = output.display();
+    Failure::Failed(match is_kept {
+        true => format!("{failure}; what was written until then is there: rtscope hardware decode {place}"),
+        false => format!("{failure}; nothing of it is kept"),
+    })
 }
 
 /// Opens the events of all that is to be traced, switched off.
