@@ -99,7 +99,7 @@ static __noinline int busy_in_cycle(struct here *here, struct cpu_state *state, 
 	struct task_chain *holder = bpf_map_lookup_elem(&task_chains, &slot->index);
 	struct task_way *way = slot->way;
 	bool running = way->link == LINK_RUNNING;
-	bool begins = context_chain(here, state, &state->scratch);
+	bool begins = context_chain(here, state, &state->waking);
 
 	if (!holder)
 		return 0;
@@ -108,9 +108,9 @@ static __noinline int busy_in_cycle(struct here *here, struct cpu_state *state, 
 	push(here, &holder->chain, running ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, way->tid, now(here));
 	complete(here, way, &holder->chain, task, RTS_END_REWOKEN, here->cpu);
 	way->link = LINK_NONE;
-	if (!begins || !begins_cycle(&state->scratch, way->source | WAIT_INTERRUPTIBLE))
+	if (!begins || !begins_cycle(&state->waking, way->source | WAIT_INTERRUPTIBLE))
 		return 0;
-	holder->chain = state->scratch;
+	holder->chain = state->waking;
 	holder->inner = 0;
 	push(here, &holder->chain, RTS_STEP_BUSY, way->tid, now(here));
 	if (!is_self)

@@ -93,7 +93,12 @@ struct cpu_state {
 	__u64 raised_ns[SOFTIRQS], again_ns[SOFTIRQS];
 	struct sample_clock samples;
 	struct rts_chain scratch; /* for a merge, and where a handler ends; used with interrupts off */
-	struct ipi_chain ipi[2];  /* reschedule, function call */
+	/*
+	 * The same of wakings. A softirq that wakes the task below it does so with interrupts on, and what comes then may raise one or queue
+	 * work, in the other one.
+	 */
+	struct rts_chain waking;
+	struct ipi_chain ipi[2]; /* reschedule, function call */
 };
 
 struct {

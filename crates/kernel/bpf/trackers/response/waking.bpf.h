@@ -53,8 +53,8 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 	/* Outside a cycle: none begins, since the wait that it has declared is not over. */
 	if (!holder || ends_here(way, RTS_END_CYCLE))
 		return 0;
-	/* Into scratch first (interrupts are off): without a chain this wakeup changes nothing. */
-	if (!context_chain(here, state, &state->scratch) || !goes_on(here, way, holder, &state->scratch))
+	/* Not into its chain at once: without a chain this wakeup changes nothing. */
+	if (!context_chain(here, state, &state->waking) || !goes_on(here, way, holder, &state->waking))
 		return 0;
 	chain = &holder->chain;
 	COUNT(here, busy);
@@ -62,7 +62,7 @@ static __noinline int busy_waking(struct here *here, struct cpu_state *state, st
 		push(here, chain, way->link == LINK_RUNNING ? RTS_STEP_RUN : RTS_STEP_PREEMPTED, tid, now(here));
 		complete(here, way, chain, task, RTS_END_REWOKEN, here->cpu);
 	}
-	*chain = state->scratch;
+	*chain = state->waking;
 	push(here, chain, RTS_STEP_BUSY, tid, now(here));
 	chain->flags |= RTS_CHAIN_BUSY;
 	way->link = way->sched == SCHED_RUNNING ? LINK_RUNNING : LINK_PREEMPTED;
@@ -82,7 +82,7 @@ static __noinline bool give_up_cycle(struct here *here, struct cpu_state *state,
 
 	if (!holder || !(wait & WAIT_INTERRUPTIBLE) || !(config.sources >> (wait & 31) & 1))
 		return false;
-	if (!context_chain(here, state, &state->scratch) || !begins_cycle(&state->scratch, wait))
+	if (!context_chain(here, state, &state->waking) || !begins_cycle(&state->waking, wait))
 		return false;
 	if (++holder->inner < CYCLE_INNER_MAX)
 		return false;
