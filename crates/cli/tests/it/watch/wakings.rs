@@ -34,11 +34,11 @@ fn wait_briefly(name: &'static str) -> u64 {
     u64::try_from(thread.join().expect("it ends")).expect("it counts up")
 }
 
-/// As many as there were waits, but for those that some hosts hide.
-fn check(said: &WatchOutput, expected: u64, left: u64) {
+/// As many as there were waits, but for those that some hosts hide. `each`: how many a hidden switch costs.
+fn check(said: &WatchOutput, (expected, each): (u64, u64), left: u64) {
     let counters = said.report().expect("it prints one").counters;
     println!("{WAITS} and {WAITS} waits, left its CPU {left} times: {counters:?}");
-    assert!(counters.seen <= expected && counters.seen + counters.hidden >= expected, "{expected}");
+    assert!(counters.seen <= expected && counters.seen + each * counters.hidden >= expected, "{expected}");
     // Where it left for them, too, nothing was shown.
     if 2 * WAITS - left.min(2 * WAITS) < WAITS / 2 {
         skip!("the thread left its CPU for {left} of {} waits", 2 * WAITS);
@@ -50,13 +50,15 @@ fn watch(name: &str, end: &str) -> Rtscope {
     Rtscope::watch(&["--task", name, "--timer", "--end", end, "--threshold", "1s"]).expect("watches")
 }
 
+/// When the thread has come to its CPU unseen, that it runs when it is woken next is not known, either: of two responses there is no end, and one
+/// switch is counted as hidden (the summary said 13 of 26).
 // NEEDS: real time (the timers of an emulated CPU come after the switch)
 #[test]
 fn root_a_wait_that_is_over_before_its_thread_has_left_is_a_response_until_it_runs() {
     let Some(_cpus) = Cpus::for_watching() else { return };
     let watch = watch("e2e-brief-run", "running");
     let left = wait_briefly("e2e-brief-run");
-    check(&watch.stop().expect("stops"), 2 * WAITS, left);
+    check(&watch.stop().expect("stops"), (2 * WAITS, 2), left);
 }
 
 /// Its last response has no end: the thread ends.
@@ -66,5 +68,5 @@ fn root_a_wait_that_is_over_before_its_thread_has_left_is_a_response_until_it_wa
     let Some(_cpus) = Cpus::for_watching() else { return };
     let watch = watch("e2e-brief", "blocked");
     let left = wait_briefly("e2e-brief");
-    check(&watch.stop().expect("stops"), 2 * WAITS - 1, left);
+    check(&watch.stop().expect("stops"), (2 * WAITS - 1, 1), left);
 }
