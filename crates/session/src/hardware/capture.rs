@@ -93,10 +93,12 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
         child.release();
     }
     let mut until = End { child, numbered, duration_ns: settings.duration_ns, started: monotonic_now() };
-    let written = follow(&mut rings, &mut writer, &mut until, settings.mode, stop);
-    rings.freeze()?;
-    let written = written.and_then(|()| take(&mut rings, &mut writer, settings)).map_err(failed);
-    let info = written.and_then(|frozen| rings.end(writer, staged.path(), frozen));
+    let written = follow(&mut rings, &mut writer, &mut until, settings.mode, stop).map_err(failed);
+    let info = written.and_then(|()| {
+        rings.freeze()?;
+        let frozen = take(&mut rings, &mut writer, settings).map_err(failed)?;
+        rings.end(writer, staged.path(), frozen)
+    });
     drop(rings);
     // What a full disk has kept from its end is there as well, with the description from its beginning.
     let published = staged.publish().map_err(|error| Failure::Failed(error.to_string()));
