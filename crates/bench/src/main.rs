@@ -26,6 +26,7 @@ mod tracker;
 mod trackers;
 mod user_collector;
 mod user_events;
+mod user_full;
 mod user_rate;
 mod violence;
 

@@ -13,6 +13,7 @@ use crate::pipe_cpu;
 use crate::progress;
 use crate::table::{Promise, Report, Row};
 use crate::user_collector::{self, children_us};
+use crate::user_full;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -104,6 +105,7 @@ pub fn run(quick: bool) -> Result<Report> {
     checks.push("no tracer lost an event in any round; each recorded what was emitted".to_string());
     let mut report = report(bench.cpu, &tracers, costs, counter, bytes, checks);
     tails(&bench, rounds, &mut report)?;
+    user_full::measure(&bench, rounds, &mut report)?;
     user_collector::measure(&bench, &tracers, rounds.min(5), &mut order, &mut report)?;
     Ok(report)
 }
@@ -254,8 +256,18 @@ impl Bench {
         Ok(Bench { cpu, directory: directory.to_owned(), program, rounds, lttng: Lttng::new(directory) })
     }
 
-    fn run(&self, tracer: Tracer) -> Result<Run> {
+    /// Where programs and traces are.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn run(&self, tracer: Tracer) -> Result<Run> {
         self.run_with(tracer, "4M", &[&self.rounds.to_string(), &ITERATIONS.to_string()])
+    }
+
+    /// The program with rtscope's events, beside whatever records them.
+    pub(crate) fn run_alone(&self) -> Result<Run> {
+        self.run_with(Tracer::Disabled, "", &[&self.rounds.to_string(), &ITERATIONS.to_string()])
     }
 
     /// The program's name, as the kernel shows it.
