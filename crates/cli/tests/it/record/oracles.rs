@@ -224,6 +224,25 @@ fn delays(said: &str) -> BTreeMap<u64, Vec<u64>> {
     delays
 }
 
+/// How many runs of each thread ended after it had said that it exits: perf has forgotten the thread by then and shows none of them. The run
+/// in which it leaves is one, unless the host hides it; a thread that is kept from running while it exits has more.
+fn runs_after_exit(said: &str) -> BTreeMap<u64, usize> {
+    let mut runs = BTreeMap::new();
+    for line in said.lines() {
+        if let Some((_, ids)) = line.split_once("PERF_RECORD_EXIT(") {
+            let tid = ids.split_once(')').and_then(|(ids, _)| ids.split_once(':')?.1.parse().ok());
+            runs.extend(tid.map(|tid: u64| (tid, 0)));
+        } else if let Some((_, switch)) = line.split_once("sched_switch: ") {
+            let prev =
+                switch.split_once("prev_pid=").and_then(|(_, rest)| rest.split_once(' ')?.0.parse().ok());
+            if let Some(count) = prev.and_then(|tid: u64| runs.get_mut(&tid)) {
+                *count += 1;
+            }
+        }
+    }
+    runs
+}
+
 /// The delays of a thread, from the events as they are printed, by the rules of both tools.
 #[derive(Debug, Default)]
 struct Printed {
@@ -235,6 +254,8 @@ struct Printed {
     of_rtscope: Vec<u64>,
     /// Runs whose beginning was not seen.
     hidden: u64,
+    /// Runs that another task interrupted: what wakes the thread meanwhile is no wait of its own, and how often that happens is chance.
+    preempted: u64,
 }
 
 /// What a thread has done since it left its CPU.
@@ -284,6 +305,7 @@ fn printed_delays(trace: &Path, tid: u64) -> Printed {
                 let state = fields["prev_state"].as_u64().unwrap();
                 let was_woken_before = runs && since.woken_ns.is_some();
                 let was_preempted = state & 0xff == 0;
+                printed.preempted += u64::from(was_preempted);
                 since = Since { left_ns: Some(time_ns), was_preempted, was_woken_before, woken_ns: None };
                 runs = false;
             } else if is_in(["next_pid", "next_tid"]) {
@@ -315,6 +337,7 @@ fn root_latencies_of_wakeups_are_those_of_perf_sched() {
         return skip::say("this perf records no sched_waking: its delays begin later than rtscope's");
     }
     let theirs = delays(&perf(&data, &["sched", "timehist"]));
+    let last = runs_after_exit(&perf(&data, &["script", "--show-task-events"]));
     let Some(same) = as_ctf(&data) else { return };
     let row_of = |report: &Value, tid: u64| -> Sum {
         let row = report["tasks"].as_array().unwrap().iter().find(|task| task["tid"] == tid);
@@ -325,18 +348,19 @@ fn root_latencies_of_wakeups_are_those_of_perf_sched() {
     for (comm, tid) in threads_in(&same) {
         let none = Vec::new();
         let (printed, lengths) = (printed_delays(&same, tid), theirs.get(&tid).unwrap_or(&none));
-        // The last run is missing there, and times are cut, not rounded.
-        let but_last = &printed.of_perf[..printed.of_perf.len() - 1];
+        let last = *last.get(&tid).unwrap_or_else(|| panic!("perf has no end of {comm}, {tid}"));
+        let but_last = &printed.of_perf[..printed.of_perf.len() - last];
+        // Times are cut there, not rounded.
         let of_perf: Vec<u64> = but_last.iter().flatten().map(|ours| ours - ours % ROUNDED_NS).collect();
         assert_eq!(of_perf, *lengths, "{comm}");
         let wanted = (printed.of_rtscope.len() as u64, printed.of_rtscope.iter().sum());
         assert_eq!(row_of(&report, tid), wanted, "{comm}: {printed:?}");
         let recorded = printed_delays(&trace, tid);
-        if comm == EXACT && printed.hidden + recorded.hidden == 0 {
+        if comm == EXACT && [&printed, &recorded].iter().all(|load| load.hidden + load.preempted == 0) {
             assert_eq!(
                 row_of(&ours, tid).0,
                 wanted.0,
-                "another number in rtscope's recording of the same load"
+                "another number in rtscope's recording of the same load: {recorded:?} {printed:?}"
             );
         }
     }
