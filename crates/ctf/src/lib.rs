@@ -51,7 +51,7 @@ pub use info::TraceInfo;
 pub use private_env::{EARLIER_EVENTS, OVERWRITTEN_OF_USER};
 pub use read::*;
 pub use regular::{Links, open_regular};
-pub use staged::{StagedDir, remove_abandoned};
+pub use staged::{Abandoned, StagedDir, remove_abandoned};
 pub use write::{
     Classes, EventLoss, EventThread, Evidence, FILES_MIN, FileRing, GivenText, Overwritten, PlainEvent,
     RingAccount, RingTrace, StreamSummary, StreamWriter, TaskStatus, TraceWriter, TracepointId, UserClass,

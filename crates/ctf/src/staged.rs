@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// A directory being filled under a hidden name (`.NAME.ID.partial`). Dropping it without [`StagedDir::publish`] removes
-/// it with its content. A killed process leaves the hidden directory behind: [`remove_abandoned`].
+/// it with its content. A killed process leaves the hidden directory behind: [`StagedDir::abandoned`] and [`remove_abandoned`].
 #[derive(Debug)]
 pub struct StagedDir {
     /// Where its files are made.
@@ -35,15 +35,32 @@ pub struct StagedDir {
     target: PathBuf,
     /// What `path` leads to, and the directory above; `None`: the caller manages it.
     open: Option<Open>,
-    published: bool,
+    /// Not removed when it is dropped: it has its name, or somebody may still want it.
+    stays: bool,
+}
+
+/// Hidden directories of a name.
+#[derive(Debug)]
+pub enum Abandoned {
+    /// There is none.
+    Nothing,
+    /// A process fills one, or nobody can know.
+    InUse,
+    /// The newest of those whose writers were killed, which stays if it is not published.
+    Left {
+        /// It.
+        newest: StagedDir,
+        /// How many more there are.
+        others: usize,
+    },
 }
 
 #[derive(Debug)]
 struct Open {
     parent: OwnedFd,
     this: This,
-    /// Of whom it is to be, once it has its name.
-    mode: Mode,
+    /// Of whom it is to be, once it has its name, if that is known before.
+    mode: Option<Mode>,
 }
 
 /// The directory that is filled. Some file systems have no locks: what is left there stays.
@@ -85,13 +102,30 @@ impl Open {
         if status.st_uid != own || !is_empty {
             return Err(io::Error::other("somebody else has exchanged it while it was made"));
         }
-        let mode = usual_mode(&this)?;
+        let mode = Some(usual_mode(&this)?);
         let this = match Flock::lock(this, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => This::Locked(lock),
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
             Err((this, _)) => This::Open(this),
         };
         let open = Open { parent, this, mode };
+        Ok(open.is_still(name).then_some(open))
+    }
+
+    /// Opens what a killed process left. `None`: it lives.
+    fn abandoned(parent: &Path, name: &Path) -> io::Result<Option<Open>> {
+        let parent: OwnedFd = File::options().read(true).custom_flags(DIRECTORY.bits()).open(parent)?.into();
+        let this = openat(&parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+        if fstat(&this)?.st_uid != nix::unistd::geteuid().as_raw() {
+            return Err(io::Error::other("somebody else made it"));
+        }
+        let this = match Flock::lock(this, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            Err((_, error)) => return Err(error.into()),
+        };
+        // Its mode is found out when it gets its name: that changes the time by which the newest is known.
+        let open = Open { parent, this: This::Locked(this), mode: None };
         Ok(open.is_still(name).then_some(open))
     }
 
@@ -130,7 +164,7 @@ impl StagedDir {
                 temporary,
                 target: target.to_owned(),
                 open: Some(open),
-                published: false,
+                stays: false,
             });
         }
         let why = io::Error::other("somebody else removes or renames what is made there");
@@ -145,7 +179,40 @@ impl StagedDir {
         refuse_existing(target)?;
         fs::create_dir_all(directory).map_err(Error::io("make the directory", directory))?;
         let (temporary, target) = (directory.to_owned(), target.to_owned());
-        Ok(StagedDir { path: temporary.clone(), temporary, target, open: None, published: false })
+        Ok(StagedDir { path: temporary.clone(), temporary, target, open: None, stays: true })
+    }
+
+    /// What killed writers left that is to get this name. What has no content, by its path, is removed.
+    ///
+    /// # Errors
+    /// When `target` has no name, or the directory that it is to be in cannot be read.
+    pub fn abandoned(target: &Path, has_content: impl Fn(&Path) -> bool) -> Result<Abandoned, Error> {
+        let name = target.file_name().ok_or_else(|| Error::NoName(target.to_owned()))?;
+        let parent = parent_of(target);
+        let mut found = Vec::new();
+        let mut is_used = false;
+        for entry in fs::read_dir(parent).map_err(Error::io("read the directory", parent))?.flatten() {
+            let hidden = entry.file_name();
+            if hidden.to_str().and_then(target_of).is_none_or(|wanted| name != wanted) {
+                continue;
+            }
+            // Of a link and of what another user made nobody knows either what it is.
+            let Ok(Some(open)) = Open::abandoned(parent, Path::new(&hidden)) else {
+                is_used = true;
+                continue;
+            };
+            let (path, temporary, target) = (open.path(), entry.path(), target.to_owned());
+            let changed = fs::metadata(&path).and_then(|status| status.modified()).ok();
+            let stays = has_content(&path);
+            let left = StagedDir { path, temporary, target, open: Some(open), stays };
+            found.extend(stays.then_some((changed, left)));
+        }
+        found.sort_by_key(|(changed, _)| *changed);
+        Ok(match found.pop() {
+            Some((_, newest)) => Abandoned::Left { newest, others: found.len() },
+            None if is_used => Abandoned::InUse,
+            None => Abandoned::Nothing,
+        })
     }
 
     /// Where to put the files for now: what is open, whatever its name leads to.
@@ -168,7 +235,7 @@ impl StagedDir {
             }
             _ => Error::io("rename the finished directory to", &self.target)(source),
         })?;
-        self.published = true;
+        self.stays = true;
         sync(parent_of(&self.target))
     }
 
@@ -180,7 +247,10 @@ impl StagedDir {
         if !open.is_still(Path::new(hidden)) {
             return Err(io::Error::other("somebody else has exchanged it"));
         }
-        let _ = fchmod(&open.this, open.mode);
+        // On a full disk nothing can be made that would show it: then it stays its owner's.
+        if let Some(mode) = open.mode.or_else(|| usual_mode(&open.this).ok()) {
+            let _ = fchmod(&open.this, mode);
+        }
         Ok(renameat(&open.parent, hidden, &open.parent, name)?)
     }
 }
@@ -213,7 +283,7 @@ fn target_of(hidden: &str) -> Option<&str> {
 }
 
 /// The mode that a directory gets in this one, by the umask and what the file system adds.
-fn usual_mode(directory: &OwnedFd) -> io::Result<Mode> {
+fn usual_mode(directory: &impl AsFd) -> io::Result<Mode> {
     mkdirat(directory, USUAL, Mode::from_bits_truncate(0o777))?;
     let status = fstatat(directory, USUAL, AtFlags::AT_SYMLINK_NOFOLLOW)?;
     unlinkat(directory, USUAL, UnlinkatFlags::RemoveDir)?;
@@ -241,7 +311,7 @@ pub(crate) fn named(path: &Path) -> PathBuf {
 
 impl Drop for StagedDir {
     fn drop(&mut self) {
-        let Some(open) = self.open.as_ref().filter(|_| !self.published) else { return };
+        let Some(open) = self.open.as_ref().filter(|_| !self.stays) else { return };
         let Some(hidden) = self.temporary.file_name() else { return };
         if open.is_still(Path::new(hidden)) {
             // A failure here is ignored: the error that led here is being reported already.
@@ -294,6 +364,39 @@ mod tests {
         fs::write(staged.path().join("file"), "text").unwrap();
         drop(staged);
         assert!(names(root.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_gets_its_name_and_what_lives_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let target = root.path().join("final");
+        let find = || StagedDir::abandoned(&target, |path| path.join("file").exists()).unwrap();
+        assert!(matches!(find(), Abandoned::Nothing));
+        let writer = StagedDir::new(&target).unwrap();
+        fs::write(writer.path().join("file"), "of one that lives").unwrap();
+        assert!(matches!(find(), Abandoned::InUse));
+        drop(writer);
+        for (id, age_s) in [(1, 20), (2, 10), (3, 15), (4, 0)] {
+            let left = root.path().join(format!(".final.{id:032}.partial"));
+            fs::create_dir(&left).unwrap();
+            // The youngest has nothing in it.
+            (id < 4).then(|| fs::write(left.join("file"), id.to_string()).unwrap());
+            let when = std::time::SystemTime::now() - std::time::Duration::from_secs(age_s);
+            File::open(&left).unwrap().set_modified(when).unwrap();
+        }
+        let Abandoned::Left { newest, others } = find() else { panic!("nothing was found") };
+        assert_eq!(others, 2);
+        assert!(matches!(find(), Abandoned::Left { others: 1, .. }), "the newest is locked");
+        drop(newest);
+        let Abandoned::Left { newest, .. } = find() else { panic!("it is gone") };
+        newest.publish().unwrap();
+        assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "2");
+        // The one without content is gone.
+        assert_eq!(names(root.path()).len(), 3);
+        // A name that is taken: what is left stays.
+        let Abandoned::Left { newest, .. } = find() else { panic!("the other is gone") };
+        assert!(matches!(newest.publish(), Err(Error::Exists(_))));
+        assert_eq!(names(root.path()).len(), 3);
     }
 
     /// As who owns the directory above can do between any two files.

@@ -35,10 +35,10 @@ pub enum CaptureMode {
 /// perf's clock and CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
-    /// CLOCK_MONOTONIC less perf's clock, when the capture ended.
+    /// CLOCK_MONOTONIC less perf's clock, when the capture ended; of one that did not come to its end when it began.
     pub offset_ns: i64,
-    /// By how much this changed since it began: times may be wrong by that.
-    pub drift_ns: i64,
+    /// By how much this changed since it began: times may be wrong by that. `None`: the capture did not come to its end.
+    pub drift_ns: Option<i64>,
 }
 
 /// When circles stopped.
@@ -88,6 +88,11 @@ pub struct CapturedPlace {
     pub file_offset: u64,
 }
 
+/// What has no such field is from before there was one.
+fn is_complete() -> bool {
+    true
+}
+
 /// A capture's description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureInfo {
@@ -95,6 +100,10 @@ pub struct CaptureInfo {
     pub schema: String,
     /// Who wrote it.
     pub producer: String,
+    /// Whether it came to its end. Otherwise the counts of CPUs are those of its begin: how much is there and what is missing only the recording
+    /// itself can tell.
+    #[serde(default = "is_complete")]
+    pub complete: bool,
     /// The PMU.
     pub unit: String,
     /// The event's configuration.
@@ -115,10 +124,10 @@ pub struct CaptureInfo {
 }
 
 impl CaptureInfo {
-    /// Whether something is missing.
+    /// Whether something is missing, or nobody knows.
     #[must_use]
     pub fn has_losses(&self) -> bool {
-        self.cpus.iter().any(CpuCapture::has_losses)
+        !self.complete || self.cpus.iter().any(CpuCapture::has_losses)
     }
 
     /// AUX data of all CPUs.

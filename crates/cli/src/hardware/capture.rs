@@ -14,7 +14,9 @@ pub fn run(options: &CaptureOptions) -> Result<(), Failure> {
     let json = options.json.begin()?;
     let settings = CaptureSettings {
         event: options.event.clone(),
-        output: options.output.clone(),
+        // One of them is there.
+        output: options.recover.as_ref().or(options.output.as_ref()).cloned().unwrap_or_default(),
+        recovers: options.recover.is_some(),
         cpus: options.cpu.clone(),
         pid: options.pid,
         places: options.at.clone(),
@@ -28,7 +30,7 @@ pub fn run(options: &CaptureOptions) -> Result<(), Failure> {
     if json {
         result(&object(capture_json(&info))?);
     } else {
-        result(&capture_text(&info, &options.output));
+        result(&capture_text(&info, &settings.output));
     }
     command?;
     match options.fail_if_lost && info.has_losses() {

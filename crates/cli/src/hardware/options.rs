@@ -40,6 +40,8 @@ const CAPTURE_EXAMPLES: &str = help!(
       Each time that these places are executed, by address comparators.
   rtscope hardware capture intel_pt -o capture/ --cpu 2,3 --snapshot
       Two CPUs. Only the newest 4M of each are kept: what ran before Ctrl-C.
+  rtscope hardware capture --recover capture/
+      What a capture had written that was killed.
   rtscope hardware decode capture/ --image ./server -o trace/
       The functions that ran, as a trace on the clock of rtscope's other traces.
 
@@ -104,8 +106,11 @@ pub struct CaptureOptions {
     #[arg(value_name = "EVENT", default_value = "intel_pt")]
     pub event: EventSpec,
     /// Where the capture goes: a directory that does not exist yet
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub output: PathBuf,
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "recover")]
+    pub output: Option<PathBuf>,
+    /// Finish the capture DIR, which was killed: what it had written until then gets its name. One with --snapshot had written nothing
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["output", "cpu", "pid", "at", "snapshot", "duration", "command"])]
+    pub recover: Option<PathBuf>,
     /// On these CPUs only (2,4-7)
     #[arg(long, value_name = "LIST", value_parser = Cpus::from_list)]
     pub cpu: Option<Cpus>,

@@ -8,6 +8,7 @@ mod comparators;
 
 use crate::command::{SmallDisk, rtscope};
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use rtscope_hardware::pt::{Ip, IpBytes, Packet};
 use rtscope_programs::clock::{Pair, counter_kind};
@@ -261,10 +262,63 @@ fn root_vm_a_full_disk_ends_a_capture_and_what_was_written_is_decoded() {
     let values = values(&directory);
     assert!(values.len() > 10 * VALUES as usize, "{}", values.len());
     assert_eq!(values, (0..u32::try_from(values.len()).unwrap()).collect::<Vec<_>>());
+    let said = fs::read_to_string(directory.join("capture.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["complete"], false, "{said}");
     // What could not be written is a loss, and not silence.
     assert_eq!(decode(&directory, &["--fail-if-lost"]).status.code(), Some(6));
     // Nothing of rtscope is left that uses it.
     disk.unmount();
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_a_killed_capture_is_recovered() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("capture");
+    let captured = |arguments: &[&str]| {
+        let output =
+            rtscope().args(["hardware", "capture"]).args(arguments).arg(&directory).output().unwrap();
+        (output.status.code(), text_of(&output.stdout), text_of(&output.stderr))
+    };
+    let (code, _, said) = captured(&["--recover"]);
+    assert_eq!((code, said.contains("no capture that was killed")), (Some(2), true), "{said}");
+    let mut command = rtscope();
+    command.args(["hardware", "capture", "intel_pt", "--duration", "120s", "-o"]).arg(&directory);
+    let mut rtscope = Rtscope::start(command).unwrap();
+    rtscope.wait_for_note("capturing intel_pt on ").unwrap();
+    emit(&block(0));
+    let written = || -> u64 {
+        let hidden = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        hidden.filter_map(|path| fs::metadata(path.join("perf.data")).ok()).map(|status| status.len()).sum()
+    };
+    wait_until("it is written", || written() > block(0).len() as u64);
+    let (code, _, said) = captured(&["--recover"]);
+    assert_eq!((code, said.contains("is going on")), (Some(2), true), "{said}");
+    rtscope.signal(Signal::SIGKILL).unwrap();
+    rtscope.finish().unwrap();
+    // The next one of this name does not pass over it.
+    let (code, _, said) = captured(&["intel_pt", "--duration", "1s", "-o"]);
+    assert_eq!((code, said.contains("--recover")), (Some(2), true), "{said}");
+    let (code, said, notes) = captured(&["--json", "--recover"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let info: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (&info["complete"], &info["clock"]["drift_ns"]),
+        (&Value::Bool(false), &Value::Null),
+        "{info}"
+    );
+    // What is not 8 bytes yet is written with what follows.
+    let values = values(&directory);
+    assert!(values.len() + 1 >= VALUES as usize, "{}", values.len());
+    assert_eq!(values, (0..u32::try_from(values.len()).unwrap()).collect::<Vec<_>>());
+    assert_eq!(decode(&directory, &["--fail-if-lost"]).status.code(), Some(6));
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["capture"]);
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 // NEEDS: one kernel, module aux_replay

@@ -13,11 +13,17 @@ pub(super) fn open_captured(
     let settings = Settings { places: info.places.clone(), ..settings.clone() };
     let mut capture = open(&directory.join(PERF_DATA), &settings)?;
     capture.clock_offset_ns = info.clock.map(|clock| clock.offset_ns);
-    if let Some(clock) = info.clock.filter(|clock| clock.drift_ns.unsigned_abs() > DRIFT_NOTABLE_NS) {
+    let drift_ns = info.clock.and_then(|clock| clock.drift_ns).map(i64::unsigned_abs);
+    if let Some(drift_ns) = drift_ns.filter(|drift_ns| *drift_ns > DRIFT_NOTABLE_NS) {
         capture.notes.push(format!(
-            "perf's clock and CLOCK_MONOTONIC drifted apart by {} ns during the capture; times may be wrong by that",
-            clock.drift_ns.unsigned_abs()
+            "perf's clock and CLOCK_MONOTONIC drifted apart by {drift_ns} ns during the capture; times may be wrong by that"
         ));
+    }
+    if !info.complete {
+        capture.notes.push(
+            "the capture did not come to its end: what the unit wrote last is missing, and by how much the clocks drifted apart is unknown"
+                .to_owned(),
+        );
     }
     if info.mode == CaptureMode::Full && info.cpus.iter().any(|cpu| cpu.truncated > 0) {
         capture.notes.push(

@@ -11,7 +11,7 @@ use crate::record::PlaceWords;
 use crate::watch::numbered::Numbered;
 use crate::{Failure, Observer, Stop};
 use rtscope_cpus::{Cpus, Machine};
-use rtscope_ctf::StagedDir;
+use rtscope_ctf::{Abandoned, StagedDir};
 use rtscope_event::counted;
 use rtscope_flight::monotonic_now;
 pub use rtscope_hardware::capture::{CaptureInfo, CaptureMode, Frozen};
@@ -31,6 +31,8 @@ pub struct CaptureSettings {
     pub event: EventSpec,
     /// The directory that is made.
     pub output: PathBuf,
+    /// Of what a capture to this directory had written that was killed; nothing is captured.
+    pub recovers: bool,
     /// On these CPUs; `None`: all.
     pub cpus: Option<Cpus>,
     /// The threads of this process, and those that it starts; without it and COMMAND: all tasks.
@@ -52,19 +54,21 @@ pub struct CaptureSettings {
 /// What a capture came to, and how COMMAND ended if not well.
 pub type Captured = (CaptureInfo, Result<(), Failure>);
 
-/// Captures until it is asked to stop, the time is over, or COMMAND or the process has ended.
+/// Captures until it is asked to stop, the time is over, or COMMAND or the process has ended; or finishes what was killed.
 ///
 /// # Errors
 /// What kept it from that.
 pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> Result<Captured, Failure> {
+    if settings.recovers {
+        return Ok((recover(&settings.output, observer)?, Ok(())));
+    }
     let plan = UnitPlan::new(&settings.event)?;
     let traces_a_process = settings.pid.is_some() || !settings.command.is_empty();
     let program = settings.command.first();
     let comparators = Comparators::find(&settings.places, program, traces_a_process, &plan, observer)?;
     let numbered = Numbered::of(settings.pid, None)?;
     let cpus = traced_cpus(settings.cpus.as_ref())?;
-    let staged = StagedDir::new(&settings.output)
-        .map_err(|error| Failure::Usage(format!("--output {}: {error}", settings.output.display())))?;
+    let staged = stage(&settings.output)?;
     let targets = ObservedTasks { processes: settings.pid.into_iter().collect(), ..ObservedTasks::default() };
     let mut placement = Placement::take(targets, !settings.command.is_empty())?;
     let mut child = placement.hold(&settings.command, settings.command_output)?;
@@ -112,6 +116,54 @@ pub fn run(settings: &CaptureSettings, stop: &Stop, observer: &dyn Observer) -> 
     let info = info?;
     published?;
     Ok((info, complain(until.child.as_mut(), observer)))
+}
+
+/// Where it is written until it has its name. What a killed capture left is not passed over: its owner may have forgotten it.
+fn stage(output: &Path) -> Result<StagedDir, Failure> {
+    let refused =
+        |error: rtscope_ctf::Error| Failure::Usage(format!("--output {}: {error}", output.display()));
+    let staged = StagedDir::new(output).map_err(refused)?;
+    match StagedDir::abandoned(output, has_content).map_err(refused)? {
+        Abandoned::Left { .. } => Err(Failure::Usage(format!(
+            "a capture to {0} was killed; rtscope hardware capture --recover {0} makes it, or name another directory with -o",
+            output.display()
+        ))),
+        Abandoned::Nothing | Abandoned::InUse => Ok(staged),
+    }
+}
+
+/// Whether a killed capture has written anything: it had not begun before it had its description, and circles are saved at the end.
+fn has_content(directory: &Path) -> bool {
+    match CaptureInfo::read(directory) {
+        Ok(info) => info.is_some_and(|info| info.mode == CaptureMode::Full),
+        // Perhaps another version's.
+        Err(_) => true,
+    }
+}
+
+/// Gives the directory of a capture that was killed its name.
+fn recover(output: &Path, observer: &dyn Observer) -> Result<CaptureInfo, Failure> {
+    let refused =
+        |error: rtscope_ctf::Error| Failure::Usage(format!("--recover {}: {error}", output.display()));
+    let place = output.display();
+    let (newest, others) = match StagedDir::abandoned(output, has_content).map_err(refused)? {
+        Abandoned::Left { newest, others } => (newest, others),
+        Abandoned::InUse => return Err(Failure::Usage(format!("a capture to {place} is going on"))),
+        Abandoned::Nothing => {
+            return Err(Failure::Usage(format!("{place}: there is no capture that was killed")));
+        }
+    };
+    let info = CaptureInfo::read(newest.path())
+        .map_err(|error| Failure::system(format!("reading {place}"), &error))?
+        .ok_or_else(|| Failure::Damaged(format!("{place}: it is without a description")))?;
+    newest.publish().map_err(refused)?;
+    if others > 0 {
+        let others = counted(others, "older one", "older ones");
+        observer.note(&format!(
+            "{others} to {place} were killed, too; --recover makes the next once {place} has another name"
+        ));
+    }
+    Ok(info)
 }
 
 /// Until its end has come; of full traces what comes is written.

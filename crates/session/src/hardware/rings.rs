@@ -241,7 +241,7 @@ impl UnitRings {
             writer.encoder().time_conversion(clock);
         }
         // As far as it is known: if this process is killed, what was written can still be read.
-        self.info(self.first_offset_ns, None).write(directory).map_err(failed)?;
+        self.info(None, None).write(directory).map_err(failed)?;
         Ok(writer)
     }
 
@@ -252,18 +252,23 @@ impl UnitRings {
         Ok(WrittenEvent { attribute: self.attributes[which], ids })
     }
 
-    /// The capture's description. `last_offset_ns`: CLOCK_MONOTONIC less perf's clock.
-    fn info(&self, last_offset_ns: Option<i64>, frozen: Option<Frozen>) -> CaptureInfo {
-        let clock = self.first_offset_ns.zip(last_offset_ns);
+    /// The capture's description. `end`: CLOCK_MONOTONIC less perf's clock, if the kernel tells that; `None`: it has not come.
+    fn info(&self, end: Option<Option<i64>>, frozen: Option<Frozen>) -> CaptureInfo {
+        let clock = self.first_offset_ns.and_then(|first| match end {
+            None => Some(ClockOffset { offset_ns: first, drift_ns: None }),
+            Some(last) => {
+                last.map(|last| ClockOffset { offset_ns: last, drift_ns: Some(last.wrapping_sub(first)) })
+            }
+        });
         CaptureInfo {
             schema: SCHEMA.to_owned(),
             producer: format!("rtscope {}", env!("CARGO_PKG_VERSION")),
             unit: self.plan.pmu.name.clone(),
             config: self.plan.config,
+            complete: end.is_some(),
             mode: self.config.mode,
             aux_buffer_bytes: self.config.aux_bytes as u64,
-            clock: clock
-                .map(|(first, last)| ClockOffset { offset_ns: last, drift_ns: last.wrapping_sub(first) }),
+            clock,
             frozen,
             places: self.config.comparators.places().to_vec(),
             cpus: self.cpus.iter().map(|cpu| cpu.counts).collect(),
@@ -324,7 +329,7 @@ impl UnitRings {
         let texts = machine_texts();
         let failed = |error: io::Error| Failure::system(format!("writing {}", directory.display()), &error);
         writer.finish(&texts).map_err(failed)?;
-        let info = self.info(self.offset_ns(), frozen);
+        let info = self.info(Some(self.offset_ns()), frozen);
         info.write(directory).map_err(failed)?;
         Ok(info)
     }

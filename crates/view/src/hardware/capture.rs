@@ -24,13 +24,16 @@ pub fn capture_text(info: &CaptureInfo, directory: &Path) -> String {
         CaptureMode::Snapshot => "the newest",
     };
     let cpus = counted(info.cpus.len() as u64, "CPU", "CPUs");
-    let mut text =
-        format!("{directory}: {kind} of {}, {} bytes on {cpus}\n", clean(&info.unit), info.aux_bytes());
+    let bytes = match info.complete {
+        true => format!("{} bytes", info.aux_bytes()),
+        false => "not to its end,".to_owned(),
+    };
+    let mut text = format!("{directory}: {kind} of {}, {bytes} on {cpus}\n", clean(&info.unit));
     if !info.places.is_empty() {
         let names: Vec<_> = info.places.iter().map(|place| clean(&place.name)).collect();
         let _ = writeln!(text, "  only at      {}", names.join(", "));
     }
-    for cpu in &info.cpus {
+    for cpu in info.cpus.iter().filter(|_| info.complete) {
         let _ = writeln!(text, "  CPU {:<5}  {} bytes", cpu.cpu, cpu.aux_bytes);
         let mut missing = |count: u64, what: &str| {
             if count > 0 {
