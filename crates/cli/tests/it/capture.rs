@@ -511,3 +511,32 @@ fn root_vm_what_the_unit_wrote_before_a_late_response_is_saved_with_it() {
     let frozen = snapshots.iter().map(|snapshot| values(&snapshot.join("hardware"))).collect::<Vec<_>>();
     assert!(frozen[1].last() > frozen[0].last(), "the units went on");
 }
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_a_full_disk_loses_a_snapshot_with_its_capture_and_the_unit_goes_on() {
+    let Some(_cpus) = Cpus::for_watching() else { return };
+    let Some(_unit) = unit() else { return };
+    let Some(disk) = SmallDisk::new("size=600k") else { skip!("a small disk cannot be mounted here") };
+    let emitter = Emitter::start();
+    let arguments = ["--task", "e2e-capture", "--threshold", "50us", "--pre", "50ms", "--post", "20ms"];
+    let hardware = ["--hardware", "intel_pt", "--hardware-buffer", "64K", "--snapshot-dir"];
+    let path = disk.path().to_str().unwrap();
+    let mut watch = Rtscope::watch(&[&arguments[..], &hardware, &[path]].concat()).unwrap();
+    let periods = ["--name", "e2e-capture", "--period", "40ms", "--deadline", "50us"];
+    let victim = Workload::start("rtscope-victim", periods).unwrap();
+    let lost = watch.wait_for_type("snapshot_lost").expect("600 KiB are soon full");
+    assert!(lost["why"].as_str().is_some_and(|why| why.contains("No space left")), "{lost}");
+    let snapshots = || fs::read_dir(disk.path()).unwrap().map(|entry| entry.unwrap().path());
+    let before: Vec<PathBuf> = snapshots().collect();
+    assert!(before.iter().all(|path| path.join("hardware/capture.json").exists()), "{before:?}");
+    disk.resize("size=64m");
+    let is_saved = |line: &Value| line["type"] == "snapshot" && line["path"].is_string();
+    let saved = watch.wait_for("a snapshot that is saved", is_saved).unwrap();
+    drop(victim);
+    let output = watch.stop().unwrap();
+    emitter.stop();
+    assert_eq!(output.code(), Some(1), "what was asked for is missing: {:?}", output.notes);
+    let saved = PathBuf::from(saved["path"].as_str().unwrap());
+    assert!(!before.contains(&saved) && !values(&saved.join("hardware")).is_empty(), "{saved:?}");
+}

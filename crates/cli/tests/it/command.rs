@@ -135,6 +135,14 @@ impl SmallDisk {
         self.dir.path()
     }
 
+    /// Gives it another size.
+    #[track_caller]
+    pub fn resize(&self, size: &str) {
+        let mut mount = Command::new("mount");
+        let status = mount.args(["-o", &format!("remount,{size}")]).arg(self.dir.path()).status();
+        assert!(status.expect("it was mounted").success(), "it keeps its size");
+    }
+
     /// Unmounts it, which fails while anything keeps it busy: an open file, a process that works there, a mapping.
     #[track_caller]
     pub fn unmount(&self) {

@@ -2,8 +2,9 @@
 //! Places in programs, found by address comparators: of a program that is started, of a process that runs already, and of a recording.
 
 use super::{Capture, counts, decode, decoded, unit};
-use crate::command::rtscope;
+use crate::command::{SmallDisk, rtscope};
 use rtscope_testkit::process::wait_until;
+use rtscope_testkit::skip;
 use rtscope_testkit::watch::Rtscope;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -291,6 +292,29 @@ fn root_vm_what_a_unit_has_found_of_a_killed_recording_becomes_its_trace() {
     assert!(account["events"].as_u64().unwrap() > 100 || notes.contains("--clock-hz"), "{account} {notes}");
     // It is finished now.
     assert_eq!(recover().status.code(), Some(2));
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
+fn root_vm_a_full_disk_ends_a_recording_by_the_unit_and_what_it_has_becomes_its_trace() {
+    let Some(_unit) = unit() else { return };
+    let Some(disk) = SmallDisk::new("size=400k") else { skip!("a small disk cannot be mounted here") };
+    let directory = disk.path().join("trace");
+    let (program, here, _) = passes();
+    let mut record = rtscope();
+    record.args(["record", "--hardware", "pt", "--at", &here, "-o"]).arg(&directory);
+    // Each is 20 bytes at least.
+    let output = record.args(["--", &program, "30000"]).output().unwrap();
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{notes}");
+    assert!(notes.contains("No space left") && notes.contains("--recover"), "{notes}");
+    disk.resize("size=64m");
+    let output = rtscope().args(["record", "--json", "--recover"]).arg(&directory).output().unwrap();
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{notes}");
+    let account: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(account["events"].as_u64().unwrap() > 100 || notes.contains("--clock-hz"), "{account} {notes}");
+    assert_eq!((&account["interrupted"], &account["incomplete"]), (&true.into(), &true.into()), "{account}");
 }
 
 fn counts_of(stream: &Value, kind: &str) -> u64 {
