@@ -155,12 +155,14 @@ RTSCOPE__SELDOM void rtscope__in_child(void)
 	shared->life++;
 	shared->next_ring = shared->left_rings = shared->refused_look = shared->is_refused = shared->told_errno = 0;
 	shared->beat_since_ns = shared->quiet_session = shared->pageless = shared->was_silent = 0;
-	rtscope__set(shared, &rtscope__none);
+	/* What is called from here may have events itself: a program's own memcpy(3). Such a one would wait for this. */
+	rtscope__set(shared, &rtscope__in_setup);
 	*shared->alive = 1;
 	shows = shows &&
 		(shared->look == &rtscope__off || rtscope__find_session(shared) || shared->room->session_errno);
 	if (shows && rtscope__show(shared) < 0)
 		rtscope__refuse_process(shared);
+	rtscope__set(shared, &rtscope__none);
 	rtscope__give(shared);
 	rtscope__let_signals(signals);
 }

@@ -3,6 +3,7 @@
  * A library that stands in the C library's place (LD_PRELOAD) and has events in its functions; or, with -DPROGRAM, a program that calls them:
  *
  *   interposed COUNT
+ *   interposed COUNT forks   COUNT children, each with an event; prints "waited N": how many of them slept again and again
  *
  * Each prints "emitted N" at its end: how many events were asked for, which is when their arguments are evaluated. The library's functions do
  * what they are for by loops that the compiler must not make calls of (-fno-builtin, -fno-tree-loop-distribute-patterns).
@@ -15,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +32,30 @@ static uint64_t emitted;
 static const uint8_t numbers[1024] __attribute__((aligned(8))) = { 1, 2, 3, 4, 5 };
 
 #if defined(PROGRAM)
+/* A child that waits for work of its own sleeps hundreds of times, and one that waits for another's a few times. */
+static int fork_often(unsigned long count)
+{
+	unsigned long waited = 0;
+
+	for (unsigned long i = 0; i < count; i++) {
+		int status = 0;
+		pid_t child = fork();
+
+		if (!child) {
+			struct rusage used;
+
+			EMIT(program);
+			getrusage(RUSAGE_SELF, &used);
+			_exit(used.ru_nvcsw > 50);
+		}
+		if (child < 0 || waitpid(child, &status, 0) != child)
+			return 1;
+		waited += status != 0;
+	}
+	printf("waited %lu\n", waited);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned long count = argc > 1 ? strtoul(argv[1], NULL, 10) : 10;
@@ -36,6 +63,8 @@ int main(int argc, char **argv)
 	static char copy[sizeof(numbers)];
 	struct timespec now;
 
+	if (argc > 2)
+		return fork_often(count);
 	for (unsigned long i = 0; i < count; i++) {
 		EMIT(program);
 		RTSCOPE_EVENT(test, large, rtscope_u64(number, __atomic_add_fetch(&emitted, 1, __ATOMIC_RELAXED)),

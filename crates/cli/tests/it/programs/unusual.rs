@@ -166,6 +166,23 @@ fn events_in_functions_that_replace_the_c_librarys_do_not_call_themselves() {
     }
 }
 
+/// What a fork's child calls while it finds out whether it is recorded has events itself.
+#[test]
+fn a_forks_child_does_not_wait_for_itself() {
+    let fixture = Fixture::new();
+    let source = root().join("crates/testkit/c/interposed.c");
+    let flags = ["-O2", "-std=c11", "-shared", "-fPIC", "-fno-builtin", "-fno-tree-loop-distribute-patterns"];
+    let Some(library) = fixture.compile("gcc", &flags, &source, "interposed.so") else { return };
+    let flags = ["-O2", "-std=c11", "-DPROGRAM"];
+    let Some(program) = fixture.compile("gcc", &flags, &source, "interposed") else { return };
+    let preload = format!("LD_PRELOAD={}", library.display());
+    let words = ["env".as_ref(), preload.as_ref(), program.as_os_str(), "20".as_ref(), "forks".as_ref()];
+    // Of children's events in what rtscope calls meanwhile, which are counted, nobody has the number.
+    let recorded = fixture.record(&["--fail-if-lost=100%"], &words);
+    let of_children = recorded.of_event("test:program");
+    assert_eq!((recorded.printed("waited "), of_children), (0, 20), "{}", recorded.account);
+}
+
 #[test]
 fn a_thread_that_the_c_library_does_not_know_is_on_the_cpu_it_is_on_or_on_none() {
     let fixture = Fixture::new();
