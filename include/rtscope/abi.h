@@ -29,6 +29,9 @@
  *   - Files of version 1 are not locked, so only a collector removes them. A file without a magic number is being made; it is left
  *     alone for a minute.
  *
+ * Root's session, /dev/shm/rtscope-session, is for programs of all users. Where root has no number (user namespaces) its owner tells nothing, and it counts if
+ * there is /run/rtscope/session-<IDENTITY>, and nobody with a number there may write it, or what is above it. IDENTITY is rtscope__identity().
+ *
  * Looking. A fork's child has no file as long as there is no session. All its events are enabled by the word `look` of the user's
  * look page. The collector, after its session can be read and before it lists the directory, writes a number other than 0 into
  * the look pages of the users that it serves. The child's next event then makes its files, as if it started now. The number is

@@ -47,9 +47,12 @@ static inline int rtscope__can_change_back(void)
 /* A user that has no number in this user namespace. */
 #define RTSCOPE__NOBODY 65534u
 
+/* It is that of no user. */
+#define RTSCOPE__UNTOLD ~0u
+
 /*
  * The number of this user where /dev/shm belongs: another one in a user namespace (unshare -U, a browser's sandbox) that has got its
- * /dev/shm from outside, which is seen by root's having no number here. RTSCOPE__NOBODY: it cannot be told.
+ * /dev/shm from outside, which is seen by root's having no number here. RTSCOPE__UNTOLD: it cannot be told.
  */
 static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
 {
@@ -84,7 +87,7 @@ static inline uint32_t rtscope__user_outside(struct rtscope__room *room)
 		numbers[0] = numbers[1] = numbers[2] = 0;
 		field = 0;
 	}
-	return RTSCOPE__NOBODY;
+	return RTSCOPE__UNTOLD;
 }
 
 /* Whose directory this process has had last; ~0: nobody's. */
@@ -105,9 +108,14 @@ static inline int rtscope__make_directory(struct rtscope__shared *shared)
 	if (!rtscope__is_at_home())
 		return RTSCOPE__ENOENT;
 	user = rtscope__user_outside(shared->room);
-	/* One that has no number yet is the child of one that had: its directory is still that. */
-	if (user != RTSCOPE__NOBODY || end == shared->directory || rtscope__user() != RTSCOPE__NOBODY)
+	/*
+	 * One that has no number yet, and is the child of one that had, keeps its directory. One that begins so has none: all who have no number look alike
+	 * to it, and it would make, and leave, the place of the user nobody.
+	 */
+	if (user != RTSCOPE__UNTOLD)
 		end = rtscope__put_number(rtscope__put(shared->directory, "/dev/shm/rtscope-"), user, 10);
+	else if (end == shared->directory)
+		end = rtscope__put(shared->directory, RTSCOPE__NOWHERE);
 	/*
 	 * Made only where it is not there: for that the kernel waits until nobody reads or changes /dev/shm, and any user can take as long as he likes
 	 * to read it (into a page that a FUSE server of his gives).

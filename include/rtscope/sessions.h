@@ -116,15 +116,41 @@ static inline int rtscope__is_locked(int file)
 /* The file there that was root's when it was last read (rtscope__identity_of); 0: none was. */
 RTSCOPE__HIDDEN uint64_t rtscope__roots_file = 0;
 
+/* Whether at this path there is something of somebody's who has no number here, which nobody else can change. */
+static inline int rtscope__is_outsiders(const char *path)
+{
+	struct rtscope__owner owner = { 022, 0 };
+	uint64_t identity = rtscope__identity_of(RTSCOPE__AT_FDCWD, path, &owner);
+
+	return identity && identity != RTSCOPE__NO_FILE && owner.user == RTSCOPE__NOBODY && !(owner.mode & 022);
+}
+
+/*
+ * Whether root vouches for this file as his session where he has no number. Nobody else makes files in /run. Who is to see another /run there has mounted that
+ * himself, or has it from a container's root: then all of it has an owner with a number, or is that root's.
+ */
+static RTSCOPE__NOT_INLINE int rtscope__is_vouched_for(struct rtscope__file file)
+{
+	char path[64];
+
+	rtscope__put_number(rtscope__put(path, "/run/rtscope/session-"), file.identity, 16);
+	return rtscope__is_outsiders("/run") && rtscope__is_outsiders("/run/rtscope") && rtscope__is_outsiders(path);
+}
+
 /*
  * Whether a file there is root's. In a user namespace where root has no number (unshare(2), clone(2)) it looks like anybody's: there it is the file that was
- * root's before, which nobody else can put another one in the place of. One that is made since is not known, so the user's own session counts.
+ * root's before, which nobody else can put another one in the place of, or that root vouches for. Where neither can be told, the user's own session counts.
  */
 static inline int rtscope__is_roots(struct rtscope__file file, uint32_t user)
 {
-	if (user)
-		return file.identity == RTSCOPE__LOAD(rtscope__roots_file) && file.identity &&
-		       file.identity != RTSCOPE__NO_FILE;
+	if (user) {
+		if (!file.identity || file.identity == RTSCOPE__NO_FILE)
+			return 0;
+		if (file.identity == RTSCOPE__LOAD(rtscope__roots_file))
+			return 1;
+		if (user != RTSCOPE__NOBODY || !rtscope__is_vouched_for(file))
+			return 0;
+	}
 	RTSCOPE__STORE(rtscope__roots_file, file.identity);
 	return 1;
 }

@@ -50,6 +50,7 @@ mod shelf;
 mod subordinate;
 pub mod values;
 mod visitor;
+mod voucher;
 mod walk;
 
 pub use image::RingImage;

@@ -11,6 +11,7 @@ use crate::directory::{PLACE_TRIES, UserDirectory, names_in, pause_before_try, t
 use crate::hand::{Hand, open_there, status_there};
 use crate::mounts::descriptor_path;
 use crate::patterns::RequestedEvents;
+use crate::voucher::Voucher;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, setfsgid, setfsuid, unlinkat};
@@ -120,7 +121,7 @@ impl ServedDirectory {
             Some(hand) => hand
                 .session(&format!("{SESSION}.{id:x}"), &session_bytes(id, settings, readers))
                 .map_err(Error::io("write", &directory.path.join(SESSION)))?,
-            None => write_session(directory.dir(), SESSION, id, settings, readers)?,
+            None => write_session(directory.dir(), SESSION, id, settings, readers, |_| ())?,
         };
         let directory = Arc::clone(directory);
         let is_withdrawn = AtomicBool::new(false);
@@ -224,6 +225,8 @@ pub(crate) struct SharedSession {
     file: File,
     /// If a user can hold the directory.
     hand: Option<Arc<Hand>>,
+    /// For programs that see no number of root's.
+    _voucher: Option<Voucher>,
 }
 
 impl SharedSession {
@@ -236,6 +239,7 @@ impl SharedSession {
         are_elsewhere: bool,
     ) -> Result<SharedSession, Error> {
         let readers = Readers { mode: 0o644, uid: 0, are_elsewhere };
+        let mut voucher = None;
         let file = match &hand {
             Some(hand) => hand
                 .shared_session(
@@ -244,11 +248,14 @@ impl SharedSession {
                 )
                 // One that is made too late is nobody's: its lock ends with the answer.
                 .map_err(Error::io("write", &shown.join(SharedSession::NAME)))?,
-            None => write_session(dir, SharedSession::NAME, id, settings, readers)?,
+            // Before programs can find it.
+            None => write_session(dir, SharedSession::NAME, id, settings, readers, |file| {
+                voucher = Voucher::of(file, shown);
+            })?,
         };
         let dir = dir.as_fd().try_clone_to_owned().map_err(Error::io("open", shown))?;
         remove_partial((&dir, owner), hand.as_deref(), SystemTime::now());
-        Ok(SharedSession { dir, file, hand })
+        Ok(SharedSession { dir, file, hand, _voucher: voucher })
     }
 
     /// What removes it when it is dropped.
@@ -365,6 +372,7 @@ fn write_session(
     id: u64,
     settings: &Settings,
     readers: Readers,
+    before: impl FnOnce(&File),
 ) -> Result<File, Error> {
     let Readers { mode, uid, .. } = readers;
     let bytes = session_bytes(id, settings, readers);
@@ -401,7 +409,10 @@ fn write_session(
         .and_then(|()| Ok(fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map(drop)?))
         .and_then(|()| give_to(&file, uid))
         .and_then(|()| file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)))
-        .and_then(|()| put_in_place());
+        .and_then(|()| {
+            before(&file);
+            put_in_place()
+        });
     match written {
         Ok(()) => Ok(file),
         Err(source) => {

@@ -6,7 +6,8 @@ use super::fixture::{Fixture, Recorded, begun, interrupt, lines};
 use crate::command::{root, rtscope};
 use rtscope_testkit::skip;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -341,6 +342,91 @@ fn root_a_fork_into_a_user_namespace_before_the_recorder_knows_the_user_is_recor
     }
     let emitted = 30 * u64::from(NEW_USERS.end - NEW_USERS.start);
     assert_eq!((recorded.events(), recorded.lost()), (emitted, 0), "{}", recorded.account);
+}
+
+/// Users whose first program begins in a user namespace: there root's session is that of somebody without a number, as anybody's file in its place is.
+// NEEDS: host
+#[test]
+fn root_a_first_program_in_a_user_namespace_is_recorded_and_goes_by_nobody_elses_session() {
+    if cannot_have_rooms() || skip::without_user_namespaces() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let run = |user: u32, before: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+        let output = command.args(before).arg(&program).args(["count", "100"]).output();
+        let output = output.expect("it was compiled");
+        assert!(output.status.success(), "{output:?}");
+    };
+    let recorder = begun(&mut fixture.recorder(&[]));
+    let session = fs::read("/dev/shm/rtscope-session").expect("everybody may read it");
+    let ways: [&[&str]; 3] =
+        [&["unshare", "-Ur"], &["unshare", "-Urm"], &["unshare", "-Urpf", "--mount-proc"]];
+    for (user, way) in NEW_USERS.zip(ways.iter().cycle()) {
+        run(user, way);
+    }
+    // Whose /run is another's has nothing that root vouches for; it is found by its directory, or not.
+    let own = format!("mount -t tmpfs none /run && {} count 1 >/dev/null", program.display());
+    let other = NEW_USERS.end;
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={other}"), &format!("--regid={other}"), "--clear-groups"]);
+    assert!(command.args(["unshare", "-Urm", "sh", "-c", &own]).status().expect("it is there").success());
+    let recorded = Recorded::of(interrupt(recorder));
+    let emitted = 100 * u64::from(NEW_USERS.end - NEW_USERS.start);
+    assert!([emitted, emitted + 1].contains(&recorded.events()), "{}", recorded.account);
+    assert_eq!(recorded.lost(), 0, "{}", recorded.account);
+    let left = fs::read_dir("/run/rtscope").expect("root vouched from there").flatten();
+    let left: Vec<_> = left.map(|entry| entry.file_name().into_string().unwrap_or_default()).collect();
+    assert!(!left.iter().any(|name| name.starts_with("session-")), "{left:?}");
+    // The same session as somebody else's, who has it locked: nobody makes a buffer for him.
+    let mut others = File::create_new("/dev/shm/rtscope-session").expect("root's is gone");
+    std::os::unix::fs::fchown(&others, Some(other), Some(other)).expect("this is root");
+    others.write_all(&session).expect("there is room");
+    let lock =
+        libc::flock { l_type: libc::F_WRLCK as libc::c_short, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    nix::fcntl::fcntl(&others, nix::fcntl::FcntlArg::F_OFD_SETLK(&lock)).expect("nobody has it locked");
+    run(NEW_USERS.start, &["unshare", "-Ur"]);
+    fs::remove_file("/dev/shm/rtscope-session").expect("it is there");
+    let names = fs::read_dir(format!("/dev/shm/rtscope-{}", NEW_USERS.start)).expect("it was made").flatten();
+    let names: Vec<_> = names.map(|entry| entry.file_name().into_string().unwrap_or_default()).collect();
+    assert!(!names.iter().any(|name| name.starts_with('r')), "{names:?}");
+    for user in NEW_USERS.chain([other]) {
+        fs::remove_dir_all(format!("/dev/shm/rtscope-{user}")).expect("it was made");
+    }
+}
+
+/// In a user namespace without a map (unshare -U) all users look like nobody: a program that begins there makes nobody's place for none of them.
+// NEEDS: host
+#[test]
+fn root_a_program_that_begins_without_a_number_takes_nobodys_place_from_nobody() {
+    const NOBODY: u32 = 65_534;
+    if cannot_have_rooms() || skip::without_user_namespaces() {
+        return;
+    }
+    let Some((fixture, program)) = fixture() else { return };
+    let place = Path::new("/dev/shm/rtscope-65534");
+    if place.exists() {
+        skip!("nobody has programs here");
+    }
+    fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
+    let recorder = begun(&mut fixture.recorder(&[]));
+    let run = |user: u32, before: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+        let output = command.args(before).arg(&program).args(["count", "100"]).output();
+        let output = output.expect("it was compiled");
+        assert!(output.status.success(), "{output:?}");
+    };
+    for user in [0, NEW_USERS.start] {
+        run(user, &["unshare", "-U"]);
+        assert!(!place.exists(), "made as user {user}");
+    }
+    run(NOBODY, &[]);
+    let recorded = Recorded::of(interrupt(recorder));
+    fs::remove_dir_all(place).expect("nobody's program made it");
+    assert_eq!((recorded.events(), recorded.lost()), (100, 0), "{}", recorded.account);
 }
 
 /// As filters of containers and sandboxes are that were made before these calls were.
