@@ -51,7 +51,8 @@ fn events(snapshot: &Path) -> String {
     let output = Command::new("babeltrace2").arg(snapshot).output().expect("./x setup installs babeltrace2");
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", snapshot.display());
-    let text = String::from_utf8(output.stdout).expect("names are plain here");
+    // Of other programs on this machine, whose names and arguments may be anything.
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.is_empty(), "{} has no events", snapshot.display());
     text
 }
