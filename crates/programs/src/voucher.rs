@@ -3,7 +3,8 @@
 //!
 //! In a user namespace (`unshare -Ur`, sandboxes) the owner of a file of root's is nobody, as that of any other user's file is, and anybody may put a file in
 //! the place of root's session in `/dev/shm`. But nobody else than root makes files in `/run`. So there is an empty one, whose name tells which file is root's
-//! session: `/run/rtscope/session-IDENTITY` (include/rtscope/sessions.h). It is locked as long as its collector lives; what a killed one left the next one
+//! session: `/run/rtscope/session-IDENTITY` (include/rtscope/sessions.h). Programs ask only whether it is there and whose it is, so nobody else may open it, and nobody else
+//! can lock it. It is locked as long as its collector lives; what a killed one left the next one
 //! removes, and it does no harm until then: the file that it tells of is gone, or locked by nobody.
 
 use nix::fcntl::{Flock, FlockArg};
@@ -40,7 +41,8 @@ impl Voucher {
         }
         remove_left(place);
         let path = place.join(format!("{PREFIX}{:x}", identity(session)?));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        // Another collector that begins has it, as below: it removes it.
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)?;
         Ok(Voucher { path, _lock: lock })
     }
@@ -84,6 +86,7 @@ mod tests {
         let session = File::create(base.path().join("a")).unwrap();
         let voucher = Voucher::in_place(&session, &place).unwrap();
         assert_eq!(names(), std::slice::from_ref(&voucher.path));
+        assert_eq!(fs::metadata(&voucher.path).unwrap().mode() & 0o7777, 0o600, "others could lock it");
         // One of a collector that lives stays, one of a killed one goes.
         fs::write(place.join("session-1"), "").unwrap();
         let another = File::create(base.path().join("b")).unwrap();

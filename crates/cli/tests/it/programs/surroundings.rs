@@ -344,6 +344,15 @@ fn root_a_fork_into_a_user_namespace_before_the_recorder_knows_the_user_is_recor
     assert_eq!((recorded.events(), recorded.lost()), (emitted, 0), "{}", recorded.account);
 }
 
+/// 100 events as this user, by way of these words.
+fn emit_as(user: u32, before: &[&str], program: &Path) {
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    let output = command.args(before).arg(program).args(["count", "100"]).output();
+    let output = output.expect("it was compiled");
+    assert!(output.status.success(), "{output:?}");
+}
+
 /// Users whose first program begins in a user namespace: there root's session is that of somebody without a number, as anybody's file in its place is.
 // NEEDS: host
 #[test]
@@ -353,13 +362,7 @@ fn root_a_first_program_in_a_user_namespace_is_recorded_and_goes_by_nobody_elses
     }
     let Some((fixture, program)) = fixture() else { return };
     fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
-    let run = |user: u32, before: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
-        let output = command.args(before).arg(&program).args(["count", "100"]).output();
-        let output = output.expect("it was compiled");
-        assert!(output.status.success(), "{output:?}");
-    };
+    let run = |user, before: &[&str]| emit_as(user, before, &program);
     let recorder = begun(&mut fixture.recorder(&[]));
     let session = fs::read("/dev/shm/rtscope-session").expect("everybody may read it");
     let ways: [&[&str]; 3] =
@@ -412,13 +415,7 @@ fn root_a_program_that_begins_without_a_number_takes_nobodys_place_from_nobody()
     }
     fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).expect("it is the test's");
     let recorder = begun(&mut fixture.recorder(&[]));
-    let run = |user: u32, before: &[&str]| {
-        let mut command = Command::new("setpriv");
-        command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
-        let output = command.args(before).arg(&program).args(["count", "100"]).output();
-        let output = output.expect("it was compiled");
-        assert!(output.status.success(), "{output:?}");
-    };
+    let run = |user, before: &[&str]| emit_as(user, before, &program);
     for user in [0, NEW_USERS.start] {
         run(user, &["unshare", "-U"]);
         assert!(!place.exists(), "made as user {user}");
