@@ -19,6 +19,8 @@ pub const SCHEMA: &str = "rtscope.hardware.capture/1";
 pub const PERF_DATA: &str = "perf.data";
 /// What describes it.
 pub const DESCRIPTION: &str = "capture.json";
+/// What describes it, while it is written.
+const PARTIAL: &str = ".capture.json";
 /// A description has some kilobytes; one that somebody else wrote may have any size.
 const DESCRIPTION_MAX: u64 = 16 << 20;
 
@@ -136,13 +138,17 @@ impl CaptureInfo {
         self.cpus.iter().map(|cpu| cpu.aux_bytes).sum()
     }
 
-    /// Writes it into a capture's directory.
+    /// Writes it into a capture's directory. The one before stays until this one is whole: a full disk or a kill comes at any moment.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
-        fs::write(directory.join(DESCRIPTION), text + "\n")
+        let partial = directory.join(PARTIAL);
+        let written = fs::write(&partial, text + "\n");
+        written
+            .and_then(|()| fs::rename(&partial, directory.join(DESCRIPTION)))
+            .inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
     /// Reads that of a directory; `None`: it has none.

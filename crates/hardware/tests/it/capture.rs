@@ -153,6 +153,16 @@ fn a_capture_is_read_as_it_was_written() {
 }
 
 #[test]
+fn a_description_that_cannot_be_written_leaves_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let info = write_capture(folder.path(), &whole_run());
+    // In its way, as a full disk would be.
+    std::fs::create_dir(folder.path().join(".capture.json")).unwrap();
+    assert!(CaptureInfo { complete: false, ..info.clone() }.write(folder.path()).is_err());
+    assert_eq!(CaptureInfo::read(folder.path()).unwrap(), Some(info));
+}
+
+#[test]
 fn a_packet_that_was_cut_off_does_not_swallow_what_follows() {
     let folder = tempfile::tempdir().unwrap();
     let whole = whole_run();
