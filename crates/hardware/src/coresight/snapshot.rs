@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use rtscope_ctf::{Links, open_regular};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Why a snapshot cannot be read.
@@ -224,6 +225,34 @@ impl Core {
     }
 }
 
+/// Larger files of dumps are refused: a sparse one has any size.
+const DUMP_BYTES_MAX: u64 = 1 << 30;
+
+/// Files of dumps that were read, each once, whatever it is called.
+#[derive(Debug, Default)]
+pub struct DumpFiles(BTreeMap<(u64, u64), Arc<[u8]>>);
+
+impl DumpFiles {
+    fn read(&mut self, path: &Path) -> io::Result<Arc<[u8]>> {
+        let mut file = open_regular(path, Links::Follow)?;
+        let metadata = file.metadata()?;
+        let number = (metadata.dev(), metadata.ino());
+        if let Some(bytes) = self.0.get(&number) {
+            return Ok(bytes.clone());
+        }
+        if metadata.len() > DUMP_BYTES_MAX {
+            let why =
+                format!("it has {} bytes, and memory of at most {DUMP_BYTES_MAX} is read", metadata.len());
+            return Err(io::Error::new(ErrorKind::FileTooLarge, why));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        let bytes: Arc<[u8]> = bytes.into();
+        self.0.insert(number, bytes.clone());
+        Ok(bytes)
+    }
+}
+
 impl Snapshot {
     /// Reads the `.ini` files of a directory; captured bytes and memory are read when asked for.
     pub fn read(directory: &Path) -> Result<Self, SnapshotError> {
@@ -255,26 +284,23 @@ impl Snapshot {
     }
 
     /// The memory of a processor. Dumps that cannot be read are returned: without them there is less flow, but packets.
-    pub fn image(&self, core: &Core) -> (Image, Vec<SnapshotError>) {
+    ///
+    /// `files`: what was read before. Any number of dumps of any number of processors may name one file, which is in memory once.
+    pub fn image(&self, core: &Core, files: &mut DumpFiles) -> (Image, Vec<SnapshotError>) {
         let mut image = Image::new();
         let mut errors = Vec::new();
-        let mut files: BTreeMap<&Path, Arc<[u8]>> = BTreeMap::new();
         for dump in &core.dumps {
-            if !files.contains_key(dump.path.as_path()) {
-                match read(&dump.path) {
-                    Ok(bytes) => drop(files.insert(&dump.path, bytes.into())),
-                    Err(error) => {
-                        errors.push(SnapshotError::Io(dump.path.clone(), error));
-                        continue;
-                    }
+            let file = match files.read(&dump.path) {
+                Ok(file) => file,
+                Err(error) => {
+                    errors.push(SnapshotError::Io(dump.path.clone(), error));
+                    continue;
                 }
-            }
-            let file = &files[dump.path.as_path()];
+            };
             let start = usize::try_from(dump.offset).unwrap_or(usize::MAX).min(file.len());
             let wanted = dump.length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
             let end = start.saturating_add(wanted).min(file.len());
-            let bytes = if start == 0 && end == file.len() { file.clone() } else { file[start..end].into() };
-            image.add(dump.spaces, dump.address, bytes);
+            image.add_part(dump.spaces, dump.address, file, start..end);
         }
         (image, errors)
     }

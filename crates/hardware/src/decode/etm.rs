@@ -4,12 +4,13 @@
 //! A timestamp is that of what came before it. So events wait for the next one; how exact their times are depends on how
 //! often the unit was told to write them.
 
+use super::clock::Conversion;
 use super::follow::Follower;
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
 use crate::etm::isa::Kind;
 use crate::etm::{At, Element, ElementSink, Fault, Gap, Image, Range, Sink, Spaces, ptm, v3, v4};
-use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason};
+use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason, UNKNOWN_ADDRESS};
 use std::fmt;
 
 /// Events that wait for their time; a stream without timestamps has none for any.
@@ -113,7 +114,7 @@ struct State<P: Protocol> {
     /// Nothing more is said of memory that is missing until there is some again.
     is_lost: bool,
     ticks: Option<u64>,
-    clock_hz: Option<u64>,
+    conversion: Conversion,
     waiting: Vec<HardwareEvent>,
 }
 
@@ -122,7 +123,7 @@ impl<P: Protocol> Etm<P> {
         config: &P::Config,
         mut image: Image,
         mut follower: Follower,
-        clock_hz: Option<u64>,
+        conversion: Conversion,
     ) -> Self {
         for (address, bytes) in &follower.memory.pieces {
             image.add(Spaces::ANY, *address, bytes.clone());
@@ -139,7 +140,7 @@ impl<P: Protocol> Etm<P> {
                 returns: false,
                 is_lost: false,
                 ticks: None,
-                clock_hz,
+                conversion,
                 waiting: Vec::new(),
             },
         }
@@ -172,7 +173,7 @@ impl<P: Protocol> UnitDecoder for Etm<P> {
 
 impl<P: Protocol> State<P> {
     fn ns(&self) -> Option<u64> {
-        self.ticks.zip(self.clock_hz).and_then(|(ticks, hz)| super::ns_of(ticks, hz))
+        self.ticks.and_then(|ticks| self.conversion.ns(ticks))
     }
 }
 
@@ -212,14 +213,14 @@ impl<P: Protocol> Taker<'_, '_, P> {
         match element {
             Element::Range(range) => self.range(range),
             Element::Exception { number, return_address } => {
-                let address = return_address.unwrap_or(0);
+                let address = return_address.unwrap_or(UNKNOWN_ADDRESS);
                 self.state.exception = Some(address);
                 let numbers = [(*number).into(), address];
                 self.keep(HardwareEvent::new(EventClassKind::Exception, &numbers, "entered".into()));
             }
             Element::ExceptionReturn => self.state.returns = true,
             Element::Instrumentation { value, .. } => {
-                self.keep(HardwareEvent::new(EventClassKind::Write, &[*value], "".into()));
+                self.keep(HardwareEvent::new(EventClassKind::Write, &[*value, UNKNOWN_ADDRESS], "".into()));
             }
             Element::Timestamp { .. } => {
                 let time = self.state.ns();

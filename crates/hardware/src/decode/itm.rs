@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! ITM and DWT: stimuli, exceptions and samples as events, once a local timestamp tells when they were.
 
-use super::{Findings, SeenPacket, UnitDecoder, ns_of};
+use super::clock::ns_of;
+use super::{Findings, SeenPacket, UnitDecoder};
 use crate::itm::{Clock, Decoder, Item, Packet, Payload};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};
 use std::fmt;

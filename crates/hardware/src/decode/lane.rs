@@ -13,6 +13,10 @@ use crate::trace::{HardwareEvent, Lane, LaneInfo, LossReason};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::ops::Range;
+
+/// Bytes that are decoded at once.
+const STEP: usize = 4 << 10;
 
 /// Decodes a stream.
 pub struct StreamLane<'s> {
@@ -23,6 +27,8 @@ pub struct StreamLane<'s> {
     done: u64,
     has_ended: bool,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that are still to be decoded.
+    read: Range<usize>,
     counter: Counter,
 }
 
@@ -56,6 +62,7 @@ impl<'s> StreamLane<'s> {
             done: 0,
             has_ended: false,
             buffer: vec![0; PIECE],
+            read: 0..0,
             counter: Counter::default(),
         }
     }
@@ -66,7 +73,7 @@ impl<'s> StreamLane<'s> {
         self.counter.summary()
     }
 
-    /// Decodes the next piece. False: that was all.
+    /// Decodes a few more KiB: what they become is held at once by whoever merges streams. False: that was all.
     ///
     /// # Errors
     /// When the file cannot be read.
@@ -94,9 +101,13 @@ impl<'s> StreamLane<'s> {
             }
             self.decoder.interrupt(&mut both);
         }
-        let wanted = usize::try_from(piece.bytes - self.done).unwrap_or(PIECE).min(PIECE);
-        let read = self.stream.file.read_at(piece.at + self.done, &mut self.buffer[..wanted])?;
-        let bytes = &self.buffer[..read];
+        if self.read.is_empty() {
+            let wanted = usize::try_from(piece.bytes - self.done).unwrap_or(PIECE).min(PIECE);
+            self.read = 0..self.stream.file.read_at(piece.at + self.done, &mut self.buffer[..wanted])?;
+        }
+        let now = self.read.start..self.read.end.min(self.read.start + STEP);
+        self.read.start = now.end;
+        let bytes = &self.buffer[now];
         match &mut self.deformatter {
             Some((deformatter, id)) => {
                 deformatter
@@ -104,8 +115,8 @@ impl<'s> StreamLane<'s> {
             }
             None => self.decoder.push(bytes, &mut both),
         }
-        self.done += read as u64;
-        if self.done >= piece.bytes || read == 0 {
+        self.done += bytes.len() as u64;
+        if self.done >= piece.bytes || bytes.is_empty() {
             self.piece += 1;
             self.done = 0;
         }

@@ -9,6 +9,7 @@
 
 mod bts;
 mod captured;
+mod clock;
 mod etm;
 mod follow;
 mod itm;
@@ -24,6 +25,7 @@ mod spe;
 mod stp;
 mod summary;
 
+pub use clock::Conversion;
 pub use lane::StreamLane;
 pub use open::{Capture, DecodeError, Settings, SourceUnit, Stream, StreamKind, Unit, open, read_catalogs};
 pub use operands::OperandSink;
@@ -86,10 +88,4 @@ pub(crate) fn first_word(text: &dyn fmt::Display) -> String {
     // The error is how it ends early.
     let _ = fmt::write(&mut word, format_args!("{text}"));
     word.0
-}
-
-/// Nanoseconds of ticks at a frequency.
-pub(crate) fn ns_of(ticks: u64, hz: u64) -> Option<u64> {
-    let ns = u128::from(ticks) * 1_000_000_000 / u128::from(hz).max(1);
-    u64::try_from(ns).ok().filter(|_| hz > 0)
 }

@@ -3,6 +3,7 @@
 
 use super::UnitDecoder;
 use super::bts::Bts;
+use super::clock::Conversion;
 use super::etm::{Etm, Etm3, Etm4, Ptm};
 use super::follow::Follower;
 use super::itm::Itm;
@@ -308,8 +309,8 @@ pub struct Stream {
     pub cpu: Option<u32>,
     /// From these times on, of which process and thread; in order.
     pub threads: Arc<[(u64, (u32, u32))]>,
-    /// The frequency of its clock, where something else than the stream says it.
-    pub clock_hz: Option<u64>,
+    /// How long its ticks are, where something else than the stream says it.
+    pub clock: Conversion,
     /// What is known of the memory of what was traced.
     pub memory: Arc<Memory>,
     /// The same by address spaces, of a snapshot.
@@ -320,16 +321,16 @@ impl Stream {
     pub(super) fn decoder(&self) -> Box<dyn UnitDecoder> {
         let follower = || Follower::new(&self.memory, &self.threads);
         let image = || self.image.clone().unwrap_or_default();
-        let hz = self.clock_hz;
+        let (clock, hz) = (self.clock, self.clock.hz);
         match &self.kind {
-            StreamKind::Pt(settings) => Box::new(Pt::new(settings, follower(), hz)),
+            StreamKind::Pt(settings) => Box::new(Pt::new(settings, follower(), clock)),
             StreamKind::Bts => Box::new(Bts::default()),
-            StreamKind::Etm4(config) => Box::new(Etm::<Etm4>::new(config, image(), follower(), hz)),
-            StreamKind::Etm3(config) => Box::new(Etm::<Etm3>::new(config, image(), follower(), hz)),
-            StreamKind::Ptm(config) => Box::new(Etm::<Ptm>::new(config, image(), follower(), hz)),
+            StreamKind::Etm4(config) => Box::new(Etm::<Etm4>::new(config, image(), follower(), clock)),
+            StreamKind::Etm3(config) => Box::new(Etm::<Etm3>::new(config, image(), follower(), clock)),
+            StreamKind::Ptm(config) => Box::new(Etm::<Ptm>::new(config, image(), follower(), clock)),
             StreamKind::Stp(sys_t) => Box::new(Stp::new(hz, sys_t.clone())),
             StreamKind::Itm => Box::new(Itm::new(hz)),
-            StreamKind::Spe => Box::new(Spe::new(hz)),
+            StreamKind::Spe => Box::new(Spe::new(clock)),
         }
     }
 
@@ -415,7 +416,7 @@ fn find_streams(path: &Path, settings: &Settings) -> Result<Capture, DecodeError
         pieces: vec![piece],
         cpu: None,
         threads: Arc::default(),
-        clock_hz: settings.clock_hz,
+        clock: Conversion::at(settings.clock_hz),
         memory: memory.clone(),
         image: None,
     };

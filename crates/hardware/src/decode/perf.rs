@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A perf.data as a capture: its AUX data as streams, by buffer, with who ran when; and whether its samples have branch stacks.
 
+use super::clock::Conversion;
 use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, sources};
 use super::pt::{PlaceNames, PtSettings};
 use crate::capture::CapturedPlace;
@@ -10,6 +11,7 @@ use crate::perfdata::{
     AuxKind, AuxSegment, AuxtraceInfo, EtmCpu, EtmInfo, Feature, PerfError, PerfFile, Record, RecordBody,
 };
 use crate::program::{Memory, Program};
+use crate::pt::PerfClock;
 use crate::pt::time::ClockConfig;
 use crate::trace::{HardwareEvent, LossReason};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +42,8 @@ struct Mapped {
 #[derive(Default)]
 struct Found {
     info: Option<AuxtraceInfo>,
+    /// The processor's counter on perf's clock.
+    counter: Option<PerfClock>,
     segments: Vec<AuxSegment>,
     /// AUX bytes that the kernel says it wrote.
     written: u64,
@@ -68,6 +72,7 @@ impl Found {
         match &record.body {
             RecordBody::AuxtraceInfo(info) => self.info = Some(info.clone()),
             RecordBody::Auxtrace(segment) => self.segments.push(*segment),
+            RecordBody::TimeConversion(clock) if clock.mult != 0 => self.counter = Some(*clock),
             RecordBody::Aux { offset, size, flags } => {
                 // Any number, which nothing of it has to be there for.
                 self.written = self.written.saturating_add(*size);
@@ -167,6 +172,18 @@ impl Found {
             came
         };
         self.by_cpu.iter().map(|(cpu, came)| (*cpu, sorted(came))).collect()
+    }
+
+    /// The unit's ticks. Arm's units count as the processor's counter does; an ETM only where its driver says so, as perf takes them.
+    fn conversion(&self, info: &AuxtraceInfo, hz: Option<u64>) -> Conversion {
+        let is_virtual = |cpu: &EtmCpu| matches!(cpu, EtmCpu::Etm4 { has_virtual_timestamps: true, .. });
+        let recording = match (&info.kind, &info.etm) {
+            (AuxKind::IntelPt | AuxKind::IntelBts, _) => info.clock,
+            (AuxKind::ArmSpe, _) => self.counter,
+            (AuxKind::CsEtm, Some(etm)) if etm.cpus.iter().all(is_virtual) => self.counter,
+            _ => None,
+        };
+        Conversion { recording, hz }
     }
 
     fn threads(&self, segment: &AuxSegment, timelines: &BTreeMap<u32, Arc<[Came]>>) -> Arc<[Came]> {
@@ -322,6 +339,13 @@ fn streams(
 ) -> std::io::Result<()> {
     let Some(info) = &found.info else { return Ok(()) };
     let timelines = found.timelines();
+    let clock = found.conversion(info, settings.clock_hz);
+    if clock.hz.is_some() && !clock.is_of_recording() {
+        // The recorder's losses are on its own clock.
+        capture.clock = "the unit's counter".to_owned();
+        capture.losses.iter_mut().for_each(|event| event.time_ns = None);
+    }
+    let mut unknown_threads = false;
     let places = Arc::new(place_names(found, &settings.places, &mut capture.notes));
     for (pieces, segment) in found.buffers().into_values() {
         let name = match (segment.cpu, segment.tid) {
@@ -329,6 +353,11 @@ fn streams(
             (None, Some(tid)) => format!("thread {tid}"),
             (None, None) => format!("buffer {}", segment.index),
         };
+        let threads = found.threads(&segment, &timelines);
+        let threads = known_threads(threads, clock).unwrap_or_else(|| {
+            unknown_threads = true;
+            Arc::default()
+        });
         let stream = |name: String, kind, frames| Stream {
             name,
             kind,
@@ -336,8 +365,8 @@ fn streams(
             file: file.clone(),
             pieces: pieces.clone(),
             cpu: segment.cpu,
-            threads: found.threads(&segment, &timelines),
-            clock_hz: settings.clock_hz,
+            threads: threads.clone(),
+            clock,
             memory: memory.clone(),
             image: None,
         };
@@ -371,7 +400,22 @@ fn streams(
             (kind, _) => capture.notes.push(format!("{name}: AUX data of {} is not decoded", kind.name())),
         }
     }
+    if unknown_threads {
+        capture.notes.push(
+            "which thread ran when is not told on the unit's clock, so events are of no thread".to_owned(),
+        );
+    }
     Ok(())
+}
+
+/// Whose what the unit traced is. `None`: it is of several, and at which time which of them ran is told on another clock than the unit's.
+fn known_threads(threads: Arc<[Came]>, clock: Conversion) -> Option<Arc<[Came]>> {
+    let first = threads.first().map(|(_, thread)| *thread);
+    let is_one = threads.iter().all(|(_, thread)| Some(*thread) == first);
+    match first {
+        Some(thread) if is_one && !clock.is_of_recording() => Some([(0, thread)].into()),
+        _ => (is_one || clock.is_of_recording()).then_some(threads),
+    }
 }
 
 /// What the recording says of the clocks of Intel PT.
@@ -380,7 +424,6 @@ fn pt_settings(info: &AuxtraceInfo, configs: &BTreeMap<u32, u64>) -> PtSettings 
     let config = u32::try_from(pt.pmu).ok().and_then(|pmu| configs.get(&pmu)).copied().unwrap_or(0);
     let (numerator, denominator) = pt.tsc_ctc;
     PtSettings {
-        clock: info.clock,
         time: ClockConfig {
             mtc_frequency: pt.mtc_freq(config),
             tsc_per_crystal: (numerator != 0 && denominator != 0).then_some((numerator, denominator)),

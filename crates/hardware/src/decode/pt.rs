@@ -2,21 +2,20 @@
 //! Intel PT: packets, what programs wrote (PTWRITE), events of the processor, overflows; with the program's image also the blocks
 //! that ran, and its functions.
 
+use super::clock::Conversion;
 use super::follow::Follower;
 use super::pt_flow::FlowTaker;
 use super::{Findings, SeenPacket, UnitDecoder};
 use crate::Lost;
 use crate::pt::time::{Clock, ClockConfig};
-use crate::pt::{Decoder, Flow, LastIp, Packet, PerfClock, Place, Sink, SpaceId};
-use crate::trace::{EventClassKind, HardwareEvent, LossReason};
+use crate::pt::{Decoder, Flow, LastIp, Packet, Place, Sink, SpaceId};
+use crate::trace::{EventClassKind, HardwareEvent, LossReason, UNKNOWN_ADDRESS};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How a stream was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PtSettings {
-    /// TSC on the recording's clock, where it was told.
-    pub clock: Option<PerfClock>,
     /// What MTC and CBR mean.
     pub time: ClockConfig,
     /// Addresses at which a comparator switches the unit on.
@@ -25,24 +24,6 @@ pub struct PtSettings {
 
 /// Names of places, by address.
 pub type PlaceNames = BTreeMap<u64, Arc<str>>;
-
-/// From ticks to nanoseconds.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Conversion {
-    clock: Option<PerfClock>,
-    hz: Option<u64>,
-}
-
-impl Conversion {
-    /// `None`: nothing says how long ticks are.
-    pub(super) fn ns(self, ticks: u64) -> Option<u64> {
-        match (self.clock, self.hz) {
-            (Some(clock), _) => Some(clock.nanoseconds(ticks)),
-            (None, Some(hz)) => super::ns_of(ticks, hz),
-            (None, None) => None,
-        }
-    }
-}
 
 pub(super) struct Pt {
     decoder: Decoder,
@@ -74,8 +55,7 @@ impl State {
 }
 
 impl Pt {
-    pub(super) fn new(settings: &PtSettings, follower: Follower, clock_hz: Option<u64>) -> Pt {
-        let conversion = Conversion { clock: settings.clock, hz: clock_hz };
+    pub(super) fn new(settings: &PtSettings, follower: Follower, conversion: Conversion) -> Pt {
         let flow = follower.is_useful.then(|| {
             let mut flow = Box::new(Flow::new(settings.time));
             flow.change(SpaceId::FIRST, |memory| {
@@ -173,7 +153,7 @@ impl Taker<'_, '_> {
             Packet::Fup(ip) => {
                 let address = self.state.last_ip.update(ip);
                 if let Some(value) = self.state.written.take() {
-                    self.event(EventClassKind::Write, &[value, address.unwrap_or(0)], "");
+                    self.event(EventClassKind::Write, &[value, address.unwrap_or(UNKNOWN_ADDRESS)], "");
                 }
             }
             Packet::Ptw { payload, ip: true, .. } => self.state.written = Some(payload),

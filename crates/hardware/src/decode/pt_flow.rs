@@ -2,10 +2,11 @@
 //! Blocks of Intel PT → functions and events.
 
 use super::Findings;
+use super::clock::Conversion;
 use super::follow::Follower;
-use super::pt::{Conversion, control_flow};
+use super::pt::control_flow;
 use crate::pt::{Block, BlockEnd, Event, FlowSink, Stamp};
-use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason};
+use crate::trace::{BranchKind, Edge, EventClassKind, HardwareEvent, LossReason, UNKNOWN_ADDRESS};
 use std::fmt;
 
 /// What is kept between packets.
@@ -162,10 +163,10 @@ impl FlowSink for Taking<'_, '_> {
             Event::Write { payload, at, .. } => {
                 let name = at.and_then(|at| self.taker.follower.memory.functions.at(at));
                 let name = name.map_or(String::new(), |found| found.function.name.to_string());
-                self.event_of(EventClassKind::Write, &[payload, at.unwrap_or(0)], &name);
+                self.event_of(EventClassKind::Write, &[payload, at.unwrap_or(UNKNOWN_ADDRESS)], &name);
             }
             Event::ControlFlow { kind, vector, at } => {
-                let numbers = [vector.into(), at.unwrap_or(0)];
+                let numbers = [vector.into(), at.unwrap_or(UNKNOWN_ADDRESS)];
                 self.event_of(EventClassKind::Exception, &numbers, control_flow(kind));
             }
             Event::ControlFlowData { payload, .. } => {

@@ -22,10 +22,9 @@ const HELD_MAX: usize = 1 << 18;
 #[derive(Clone, Debug)]
 struct Held {
     offset: u64,
-    pid: u32,
-    tid: u32,
+    thread: Option<(u32, u32)>,
     cpu: Option<u32>,
-    ip: u64,
+    ip: Option<u64>,
     /// The newest first, as in the record.
     branches: Vec<Branch>,
 }
@@ -108,7 +107,7 @@ impl SampleLane {
             let event = HardwareEvent {
                 time_ns,
                 cpu: sample.cpu,
-                thread: Some((sample.pid, sample.tid)),
+                thread: sample.thread,
                 ..HardwareEvent::new(EventClassKind::Branch, &numbers, text)
             };
             self.counter.event(event.clone());
@@ -128,20 +127,16 @@ fn hold(record: &Record<'_>) -> Option<(u64, Held)> {
     let RecordBody::Sample(sample) = &record.body else { return None };
     let Sample { id, ip, .. } = sample;
     let branches: Vec<Branch> = sample.branches().collect();
-    let held = Held {
-        offset: record.at,
-        pid: id.pid.unwrap_or(0),
-        tid: id.tid.unwrap_or(0),
-        cpu: id.cpu,
-        ip: ip.unwrap_or(0),
-        branches,
-    };
+    let held = Held { offset: record.at, thread: id.pid.zip(id.tid), cpu: id.cpu, ip: *ip, branches };
     (!held.branches.is_empty()).then_some((id.time.unwrap_or(0), held))
 }
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sample {}/{} {:#x}:", self.pid, self.tid, self.ip)?;
+        f.write_str("sample")?;
+        self.thread.map_or(Ok(()), |(pid, tid)| write!(f, " {pid}/{tid}"))?;
+        self.ip.map_or(Ok(()), |ip| write!(f, " {ip:#x}"))?;
+        f.write_str(":")?;
         for branch in &self.branches {
             let predicted = match branch.predicted() {
                 Some(true) => 'P',

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A snapshot directory in OpenCSD's form as a capture.
 
+use super::clock::Conversion;
 use super::open::{Capture, DecodeError, Piece, Settings, Stream, StreamKind, Unit, sources};
 use crate::coresight::Framing;
-use crate::coresight::snapshot::{Core, Format, Snapshot, Source};
+use crate::coresight::snapshot::{Core, DumpFiles, Format, Snapshot, Source};
 use crate::etm::Image;
 use crate::program::{Memory, Program};
 use rtscope_ctf::{Links, open_regular};
@@ -15,6 +16,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
     let snapshot = Snapshot::read(path).map_err(|error| DecodeError::Snapshot(error.to_string()))?;
     let mut capture = Capture { clock: "the units' counter".to_owned(), ..Capture::default() };
     let named = settings.memory()?;
+    let mut processors = Processors::default();
     for buffer in &snapshot.buffers {
         let failed = |source| DecodeError::Io { path: buffer.path.clone(), source };
         let file = Arc::new(open_regular(&buffer.path, Links::Follow).map_err(failed)?);
@@ -28,7 +30,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
             pieces: pieces.clone(),
             cpu: None,
             threads: Arc::default(),
-            clock_hz: settings.clock_hz,
+            clock: Conversion::at(settings.clock_hz),
             memory,
             image,
         };
@@ -39,7 +41,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
                 for source in &of_buffer {
                     match kind(&snapshot, source, settings) {
                         Some(kind) => {
-                            let known = known(&snapshot, source, &named, &mut capture.notes);
+                            let known = processors.known(&snapshot, source, &named, &mut capture.notes);
                             capture.streams.push(stream(source.name.clone(), kind, None, known));
                         }
                         None => capture.notes.push(passed_over(source)),
@@ -57,7 +59,7 @@ pub(super) fn open(path: &Path, settings: &Settings) -> Result<Capture, DecodeEr
             match source.map(|source| (source, kind(&snapshot, source, settings))) {
                 Some((source, Some(kind))) => {
                     let name = format!("{} (source {id:#x})", source.name);
-                    let known = known(&snapshot, source, &named, &mut capture.notes);
+                    let known = processors.known(&snapshot, source, &named, &mut capture.notes);
                     capture.streams.push(stream(name, kind, Some((framing, id)), known));
                 }
                 Some((source, None)) => capture.notes.push(passed_over(source)),
@@ -109,18 +111,38 @@ fn kind(snapshot: &Snapshot, source: &Source, settings: &Settings) -> Option<Str
 /// What is known of a processor's memory.
 type Known = (Arc<Memory>, Option<Image>);
 
-fn known(snapshot: &Snapshot, source: &Source, named: &Memory, notes: &mut Vec<String>) -> Known {
-    let Some(core) = snapshot.core_of(source) else { return (Arc::new(named.clone()), None) };
-    let (image, errors) = snapshot.image(core);
-    // The same dump is missing for each processor: it is said once.
-    for note in errors.iter().map(ToString::to_string) {
-        if !notes.contains(&note) {
-            notes.push(note);
+/// What was found out of processors: any number of sources may be of one.
+#[derive(Default)]
+struct Processors {
+    files: DumpFiles,
+    known: BTreeMap<String, Known>,
+}
+
+impl Processors {
+    fn known(
+        &mut self,
+        snapshot: &Snapshot,
+        source: &Source,
+        named: &Memory,
+        notes: &mut Vec<String>,
+    ) -> Known {
+        let Some(core) = snapshot.core_of(source) else { return (Arc::new(named.clone()), None) };
+        if let Some(known) = self.known.get(&core.name) {
+            return known.clone();
         }
+        let (image, errors) = snapshot.image(core, &mut self.files);
+        // The same dump is missing for each processor: it is said once.
+        for note in errors.iter().map(ToString::to_string) {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        let mut memory = named.clone();
+        functions(core, &mut memory);
+        let known = (Arc::new(memory), Some(image));
+        self.known.insert(core.name.clone(), known.clone());
+        known
     }
-    let mut memory = named.clone();
-    functions(core, &mut memory);
-    (Arc::new(memory), Some(image))
 }
 
 /// Dumps are often pieces of the program's file itself, which has the names.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Arm SPE: packets, and each record as a sample.
 
-use super::{Findings, SeenPacket, UnitDecoder, ns_of};
+use super::clock::Conversion;
+use super::{Findings, SeenPacket, UnitDecoder};
 use crate::spe::{Decoder, Item, Packet, Record, Records, Sink};
-use crate::trace::{EventClassKind, HardwareEvent};
+use crate::trace::{EventClassKind, HardwareEvent, LossReason, UNKNOWN_ADDRESS};
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
@@ -12,18 +13,21 @@ type Give = Box<dyn FnMut(&Record)>;
 
 pub(super) struct Spe {
     decoder: Decoder,
-    clock_hz: Option<u64>,
+    conversion: Conversion,
     items: Vec<Item>,
     records: Records<Give>,
     made: Rc<RefCell<Vec<Record>>>,
+    /// Records of which it was told that they are missing.
+    missing: u64,
 }
 
 impl Spe {
-    pub(super) fn new(clock_hz: Option<u64>) -> Spe {
+    pub(super) fn new(conversion: Conversion) -> Spe {
         let made = Rc::new(RefCell::new(Vec::new()));
         let into = made.clone();
         let give: Give = Box::new(move |record| into.borrow_mut().push(*record));
-        Spe { decoder: Decoder::new(), clock_hz, items: Vec::new(), records: Records::new(give), made }
+        let (decoder, items, records) = (Decoder::new(), Vec::new(), Records::new(give));
+        Spe { decoder, conversion, items, records, made, missing: 0 }
     }
 
     fn give(&mut self, found: &mut dyn Findings) {
@@ -39,12 +43,21 @@ impl Spe {
                 }
             }
             for record in self.made.borrow_mut().drain(..) {
-                let time_ns = record.ticks.zip(self.clock_hz).and_then(|(ticks, hz)| ns_of(ticks, hz));
+                let time_ns = record.ticks.and_then(|ticks| self.conversion.ns(ticks));
                 let cycles = record.total_cycles.map_or(String::new(), |cycles| format!("{cycles} cycles"));
-                let event =
-                    HardwareEvent::new(EventClassKind::Sample, &[record.pc.unwrap_or(0)], cycles.into());
+                let address = record.pc.unwrap_or(UNKNOWN_ADDRESS);
+                let event = HardwareEvent::new(EventClassKind::Sample, &[address], cycles.into());
                 found.event(HardwareEvent { time_ns, ..event });
             }
+            self.tell_missing(found);
+        }
+    }
+
+    /// Tells of records that became no event. Of those with bytes that cannot be read, these are lost as well.
+    fn tell_missing(&mut self, found: &mut dyn Findings) {
+        let missing = self.records.damaged_records();
+        for _ in std::mem::replace(&mut self.missing, missing)..missing {
+            found.event(HardwareEvent::lost(LossReason::Record, 0));
         }
     }
 }
@@ -59,13 +72,14 @@ impl UnitDecoder for Spe {
 
     fn interrupt(&mut self, found: &mut dyn Findings) {
         self.finish(found);
-        *self = Spe::new(self.clock_hz);
+        *self = Spe::new(self.conversion);
     }
 
     fn finish(&mut self, found: &mut dyn Findings) {
         self.decoder.finish(&mut |item| self.items.push(item));
         self.give(found);
         self.records.finish();
+        self.tell_missing(found);
     }
 }
 

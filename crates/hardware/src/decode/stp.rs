@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! STP: packets, and the messages of each channel as events: bytes, or what MIPI SyS-T says in them.
 
-use super::{Findings, SeenPacket, UnitDecoder, ns_of};
+use super::clock::ns_of;
+use super::{Findings, SeenPacket, UnitDecoder};
 use crate::stp::{self, Decoder, Framing, Item, Lost, Messages, Packet, Payload, Sink};
 use crate::syst::{Checksum, Collateral, Message};
 use crate::trace::{EventClassKind, HardwareEvent, LossReason};

@@ -3,6 +3,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 /// In which of the processor's address spaces something is: a set, as memory may be the same in several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +76,9 @@ impl Spaces {
 #[derive(Clone, Debug)]
 struct Region {
     address: u64,
-    bytes: Arc<[u8]>,
+    file: Arc<[u8]>,
+    /// What of it is there.
+    part: Range<usize>,
     spaces: Spaces,
 }
 
@@ -95,8 +98,15 @@ impl Image {
     /// Adds memory; where regions overlap, the first one is read.
     pub fn add(&mut self, spaces: Spaces, address: u64, bytes: impl Into<Arc<[u8]>>) {
         let bytes = bytes.into();
-        if !bytes.is_empty() {
-            self.regions.push(Region { address, bytes, spaces });
+        let all = 0..bytes.len();
+        self.add_part(spaces, address, bytes, all);
+    }
+
+    /// Adds a part of something that many regions may share; what is behind its end is not there.
+    pub fn add_part(&mut self, spaces: Spaces, address: u64, file: Arc<[u8]>, part: Range<usize>) {
+        let part = part.start..part.end.min(file.len());
+        if !part.is_empty() {
+            self.regions.push(Region { address, file, part, spaces });
         }
     }
 
@@ -111,8 +121,8 @@ impl Image {
     pub fn at(&self, spaces: Spaces, address: u64) -> &[u8] {
         for region in &self.regions {
             let Some(place) = address.checked_sub(region.address) else { continue };
-            if region.spaces.meets(spaces) && place < region.bytes.len() as u64 {
-                return &region.bytes[place as usize..];
+            if region.spaces.meets(spaces) && place < region.part.len() as u64 {
+                return &region.file[region.part.clone()][place as usize..];
             }
         }
         &[]

@@ -147,6 +147,8 @@ pub enum EtmCpu {
         ids: [u64; 4],
         /// `TRCDEVARCH`, of an ETE.
         device: u64,
+        /// Its timestamps are the counter that programs read (`CNTVCT_EL0`), by the driver's `ts_source`.
+        has_virtual_timestamps: bool,
     },
 }
 
@@ -233,6 +235,8 @@ fn one_cpu(cursor: &mut Cursor<'_>, version: u64) -> Option<EtmCpu> {
             trace_id: number(1),
             ids: [number(2), number(3), number(4), number(5)],
             device: if magic == MAGIC_ETE { number(7) } else { 0 },
+            // The last word, which older versions of perf do not write: 1 in the driver's words (coresight-etm4x.h).
+            has_virtual_timestamps: number(fixed) == 1,
         },
     })
 }

@@ -44,6 +44,9 @@ pub enum EventClassKind {
     Lost,
 }
 
+/// An address that the stream does not tell: no instruction begins at the last byte of memory, and one may at 0.
+pub const UNKNOWN_ADDRESS: u64 = u64::MAX;
+
 /// Fields with their kinds, in the order of an event's numbers.
 type Fields = &'static [(&'static str, FieldKind)];
 
@@ -132,6 +135,8 @@ pub enum LossReason {
     Image,
     /// A message of an STM is not complete or too long, or too many were open at once.
     Message,
+    /// A record of SPE has bytes that cannot be read, or has no end.
+    Record,
 }
 
 impl LossReason {
@@ -144,6 +149,7 @@ impl LossReason {
             LossReason::Unreadable => "unreadable bytes",
             LossReason::Image => "no matching program image",
             LossReason::Message => "an incomplete message, one that is too long, or too many at once",
+            LossReason::Record => "a record that is not complete",
         }
     }
 
@@ -153,7 +159,9 @@ impl LossReason {
         match self {
             LossReason::Overflow => LossCause::Overrun,
             LossReason::Buffer => LossCause::BufferFull,
-            LossReason::Unreadable | LossReason::Image | LossReason::Message => LossCause::Unreadable,
+            LossReason::Unreadable | LossReason::Image | LossReason::Message | LossReason::Record => {
+                LossCause::Unreadable
+            }
         }
     }
 }

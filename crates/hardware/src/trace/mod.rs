@@ -17,6 +17,6 @@ mod ctf;
 mod source;
 
 pub use calls::{BranchKind, CallStack, Edge};
-pub use classes::{EventClassKind, HardwareEvent, LossReason};
+pub use classes::{EventClassKind, HardwareEvent, LossReason, UNKNOWN_ADDRESS};
 pub use ctf::{HardwareTrace, TraceError, trace_info, write_ctf};
 pub use source::{HardwareSource, Lane, LaneInfo, Totals};

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod arm;
+mod arm_time;
 mod capture;
 mod captures;
 mod hostile;

@@ -376,6 +376,23 @@ fn messages_of_an_stm_that_became_no_event_are_losses() {
     assert_eq!(losses, [LossCause::Unreadable; 2]);
 }
 
+#[test]
+fn what_is_decoded_at_once_is_a_few_kib_of_a_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spe.bin");
+    // Each byte is a record.
+    fs::write(&file, [1; 100_000]).unwrap();
+    let capture = open(&file, &Settings { unit: Some(Unit::Spe), ..Settings::default() }).unwrap();
+    let mut lane = StreamLane::new(&capture.streams[0]);
+    let (mut all, mut most) = (0, 0);
+    let mut events = VecDeque::new();
+    while lane.advance(&mut events).unwrap() {
+        (all, most) = (all + events.len(), most.max(events.len()));
+        events.clear();
+    }
+    assert_eq!((all, most), (100_000, 4096));
+}
+
 /// A stream that is a list.
 struct List(VecDeque<HardwareEvent>);
 

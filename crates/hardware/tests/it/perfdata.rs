@@ -371,11 +371,15 @@ fn words_of_perf_become_settings() {
         trace_id: 0x1e,
         ids: [0x2800_0ea1, 0x4100_f403, 0x488, 0],
         device: 0,
+        has_virtual_timestamps: false,
     };
     assert_eq!(old.cpus, [expected]);
     let new = info(&newer);
     assert_eq!(new.cpus[0].trace_id(), None);
-    assert!(matches!(new.cpus[0], EtmCpu::Etm4 { is_ete: true, device: 0x4771_5a13, .. }));
+    assert!(matches!(
+        new.cpus[0],
+        EtmCpu::Etm4 { is_ete: true, device: 0x4771_5a13, has_virtual_timestamps: true, .. }
+    ));
     assert!(info(&[0, 1, 0, 0x7777, 1]).unknown);
 }
 

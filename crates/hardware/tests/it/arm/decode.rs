@@ -2,7 +2,7 @@
 //! A snapshot, decoded as far as it goes, by source.
 
 use rtscope_hardware::Lost;
-use rtscope_hardware::coresight::snapshot::{Buffer, Core, Format, Snapshot};
+use rtscope_hardware::coresight::snapshot::{Buffer, Core, DumpFiles, Format, Snapshot};
 use rtscope_hardware::coresight::{Deformatter, FrameSink, Framing};
 use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Sink, ptm, v3, v4};
 use std::collections::BTreeMap;
@@ -154,7 +154,7 @@ pub fn units_of(path: &Path, buffer: usize) -> String {
 
 /// The processor's memory; of a program that is not there, as much as its listing has.
 fn image(snapshot: &Snapshot, core: &Core) -> Image {
-    let (mut image, errors) = snapshot.image(core);
+    let (mut image, errors) = snapshot.image(core, &mut DumpFiles::default());
     for dump in core.dumps.iter().filter(|dump| !dump.path.exists()) {
         let Ok(listing) = std::fs::read_to_string(dump.path.with_extension("objdump")) else { continue };
         let words = listing.lines().filter_map(|line| line.trim_start().split_once(":\t"));

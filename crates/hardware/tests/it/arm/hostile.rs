@@ -8,10 +8,12 @@ use super::decode::data_of;
 use super::program::Program;
 use crate::captures::capture;
 use rtscope_hardware::Lost;
-use rtscope_hardware::coresight::snapshot::Snapshot;
+use rtscope_hardware::coresight::snapshot::{DumpFiles, Snapshot};
 use rtscope_hardware::coresight::{Deformatter, Formatter, FrameSink, Framing, align};
+use rtscope_hardware::decode::{Settings, open};
 use rtscope_hardware::etm::isa::Isa;
 use rtscope_hardware::etm::{At, Element, ElementSink, Fault, Image, Isa32, Sink, Spaces, ptm, v3, v4};
+use rtscope_testkit::memory::{is_alone, peak_of};
 use rtscope_testkit::random::Random;
 
 /// Everything is only counted.
@@ -290,7 +292,7 @@ fn captures_cut_and_changed_are_accounted_for() {
                 None => bytes.clone(),
                 Some(framing) => data_of(framing, &bytes, source.trace_id().unwrap()),
             };
-            let image = core.map_or(Image::new(), |core| snapshot.image(core).0);
+            let image = core.map_or(Image::new(), |core| snapshot.image(core, &mut DumpFiles::default()).0);
             println!("{name}, {}: {} bytes", source.name, data.len());
             hurt(&unit, &image, &data[..data.len().min(8 << 10)], 1000);
             sources += 1;
@@ -302,4 +304,52 @@ fn captures_cut_and_changed_are_accounted_for() {
     if sources == 0 {
         rtscope_testkit::skip::say("none of these captures is there");
     }
+}
+
+#[test]
+fn a_snapshot_that_names_one_dump_many_times_has_it_in_memory_once() {
+    if !is_alone() {
+        return;
+    }
+    const DUMP: usize = 4 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &[u8]| std::fs::write(folder.path().join(name), content).unwrap();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    write("dump.bin", &vec![0; DUMP]);
+    // Two processors with a source each, 50 dumps of 4 MiB each, by two names, of which most are not quite all of the file.
+    let dump = |number: usize| {
+        let name = ["dump.bin", "d/../dump.bin"][number % 2];
+        format!("[dump{number}]\nfile={name}\naddress={:#x}\noffset={number}\n", number << 32)
+    };
+    let dumps: String = (0..50).map(dump).collect();
+    let mut devices = String::new();
+    for core in 0..2 {
+        write(
+            &format!("cpu{core}.ini"),
+            format!("[device]\nname=cpu{core}\nclass=core\ntype=Cortex-A57\n{dumps}").as_bytes(),
+        );
+        let etm = format!(
+            "[device]\nname=etm{core}\nclass=trace_source\ntype=ETM4\n[regs]\nTRCTRACEIDR=0x{}\n",
+            10 + core
+        );
+        write(&format!("etm{core}.ini"), etm.as_bytes());
+        devices += &format!("cpu{core}=cpu{core}.ini\netm{core}=etm{core}.ini\n");
+    }
+    let snapshot = format!("[snapshot]\nversion=1.0\n[device_list]\n{devices}[trace]\nmetadata=trace.ini\n");
+    write("snapshot.ini", snapshot.as_bytes());
+    write(
+        "trace.ini",
+        b"[trace_buffers]\nbuffers=buffer0\n[buffer0]\nname=ETB_0\nfile=etb.bin\nformat=source_data\n\
+          [source_buffers]\netm0=ETB_0\netm1=ETB_0\n[core_trace_sources]\ncpu0=etm0\ncpu1=etm1\n",
+    );
+    write("etb.bin", &[0; 64]);
+    let mut regions = 0;
+    let bytes = peak_of(|| {
+        let capture = open(folder.path(), &Settings::default()).unwrap();
+        let images = capture.streams.iter().filter_map(|stream| stream.image.as_ref());
+        regions = images.filter(|image| image.at(Spaces::ANY, (49 << 32) + 8).len() == DUMP - 57).count();
+    });
+    assert_eq!(regions, 2, "each processor has its memory");
+    // Once as it is read, and once as it is kept.
+    assert!(bytes < 3 * DUMP, "{bytes} bytes");
 }
