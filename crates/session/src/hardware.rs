@@ -186,9 +186,6 @@ impl Decoding {
             capture.clock = "CLOCK_MONOTONIC".to_owned();
         }
         let mut losses = std::mem::take(&mut capture.losses);
-        if capture.missing_bytes > 0 || capture.damage.is_some() {
-            losses.push(HardwareEvent::lost(LossReason::Unreadable, capture.missing_bytes));
-        }
         losses.sort_by_key(|event| event.time_ns);
         let mut lanes: Vec<Box<dyn Lane + '_>> = vec![Box::new(RecorderLosses(losses.into()))];
         lanes.extend(
@@ -197,6 +194,11 @@ impl Decoding {
         if let Some(file) = &capture.samples {
             let lane = SampleLane::new(file).map_err(|error| Failure::Damaged(error.to_string()))?;
             lanes.push(Box::new(lane));
+        }
+        if capture.missing_bytes > 0 || capture.damage.is_some() {
+            // Of no time: at the end.
+            let rest = HardwareEvent::lost(LossReason::Unreadable, capture.missing_bytes);
+            lanes.push(Box::new(RecorderLosses([rest].into())));
         }
         let mut source = HardwareSource::new(lanes);
         source.offset_ns = offset_ns;

@@ -174,6 +174,34 @@ fn branch_stacks_from_a_pipe_become_a_trace() {
 }
 
 #[test]
+fn branch_stacks_of_a_damaged_file_are_there_up_to_the_damage() {
+    // TID, TIME, CPU, BRANCH_STACK.
+    let sample_type = 1 << 1 | 1 << 2 | 1 << 7 | 1 << 11;
+    let mut encoder = PerfEncoder::new(vec![EventAttribute { sample_type, ..EventAttribute::default() }]);
+    for time in [1_000, 2_000, 3_000] {
+        let id = SampleId { pid: Some(7), tid: Some(8), time: Some(time), cpu: Some(1), id: None };
+        encoder.sample(&id, 0, &[Branch { from: time, to: 0x20, flags: 2 }]);
+    }
+    let whole = encoder.file();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, trace) = (folder.path().join("perf.data"), folder.path().join("trace"));
+    fs::write(&file, &whole[..whole.len() - 16]).unwrap();
+    let packets = decode(&file, &["--packets"]);
+    let shown = String::from_utf8_lossy(&packets.stdout);
+    assert_eq!(packets.status.code(), Some(5), "{}", stderr(&packets));
+    assert!(
+        shown.contains("0x3e8/0x20/P") && shown.contains("0x7d0/") && !shown.contains("0xbb8"),
+        "{shown}"
+    );
+    let written = decode(&file, &["-o", trace.to_str().unwrap()]);
+    assert_eq!(written.status.code(), Some(5), "{}", stderr(&written));
+    let told = &json(&rtscope(&["stat", "--json", trace.to_str().unwrap()]))["traces"][0];
+    assert!(told["losses"].as_array().is_some_and(|losses| !losses.is_empty()), "{told}");
+    let printed = stdout(&rtscope(&["print", trace.to_str().unwrap()]));
+    assert_eq!(printed.lines().filter(|line| line.contains("hardware:branch")).count(), 2, "{printed}");
+}
+
+#[test]
 fn messages_of_sys_t_are_texts_for_any_reader_of_traces() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

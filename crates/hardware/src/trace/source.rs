@@ -40,7 +40,7 @@ pub struct LaneInfo {
 pub struct Totals {
     /// Events that were given.
     pub events: u64,
-    /// Events before the first time of their stream, which nobody can place.
+    /// Events without a time, but for losses, which are told where they are noticed; and losses where nothing has a time.
     pub untimed: u64,
     /// Events whose time went back; they have the time of the event before.
     pub moved: u64,
@@ -53,6 +53,32 @@ struct Running<'l> {
     events: VecDeque<HardwareEvent>,
     latest_ns: u64,
     has_ended: bool,
+    /// Losses before its first time, which is theirs.
+    early: VecDeque<HardwareEvent>,
+}
+
+/// Losses that wait for the first time of their stream; more of them are of unknown time.
+const EARLY_MAX: usize = 1 << 12;
+
+impl Running<'_> {
+    /// Places the loss at the front, which has no time of its own. False: it waits for one.
+    fn place_loss(&mut self) -> bool {
+        if self.latest_ns == 0 && self.early.len() < EARLY_MAX {
+            self.early.extend(self.events.pop_front());
+            return false;
+        }
+        if let Some(loss) = self.events.front_mut().filter(|_| self.latest_ns > 0) {
+            loss.time_ns = Some(self.latest_ns);
+        }
+        true
+    }
+
+    /// The stream's first time has come: what was lost before it is told there.
+    fn place_early(&mut self, time_ns: u64) {
+        while let Some(loss) = self.early.pop_back() {
+            self.events.push_front(HardwareEvent { time_ns: Some(time_ns), ..loss });
+        }
+    }
 }
 
 /// Streams, merged.
@@ -64,6 +90,8 @@ pub struct HardwareSource<'l> {
     /// A loss that follows its event.
     pending: Option<Lost>,
     latest_ns: i64,
+    /// The time of the event that was given last, on the capture's clock.
+    given_ns: Option<u64>,
     failure: Option<io::Error>,
     /// What is added to all times: from the clock of the capture to the one that is wanted.
     pub offset_ns: i64,
@@ -75,7 +103,13 @@ impl<'l> HardwareSource<'l> {
     /// Of these streams.
     #[must_use]
     pub fn new(lanes: Vec<Box<dyn Lane + 'l>>) -> HardwareSource<'l> {
-        let running = |lane| Running { lane, events: VecDeque::new(), latest_ns: 0, has_ended: false };
+        let running = |lane| Running {
+            lane,
+            events: VecDeque::new(),
+            latest_ns: 0,
+            has_ended: false,
+            early: VecDeque::new(),
+        };
         let streams = lanes.len();
         HardwareSource {
             lanes: lanes.into_iter().map(running).collect(),
@@ -84,6 +118,7 @@ impl<'l> HardwareSource<'l> {
             current: None,
             pending: None,
             latest_ns: i64::MIN,
+            given_ns: None,
             failure: None,
             offset_ns: 0,
             totals: Totals::default(),
@@ -107,29 +142,48 @@ impl<'l> HardwareSource<'l> {
         }
         let heads = self.lanes.iter().enumerate();
         let times = heads.filter_map(|(place, lane)| Some((lane.events.front()?.time_ns?, place)));
-        let (_, place) = times.min()?;
+        let Some((_, place)) = times.min() else { return self.take_last_loss() };
         let mut event = self.lanes.get_mut(place)?.events.pop_front()?;
+        self.given_ns = event.time_ns;
         event.time_ns = event.time_ns.map(|time| time.saturating_add_signed(self.offset_ns));
         self.totals.events += 1;
         Some((place, event))
+    }
+
+    /// A loss of a stream in which nothing has a time: it is told at the end.
+    fn take_last_loss(&mut self) -> Option<(usize, HardwareEvent)> {
+        let (place, lane) = self.lanes.iter_mut().enumerate().find(|(_, lane)| !lane.early.is_empty())?;
+        let Some(time) = self.given_ns else {
+            // Nor has anything else.
+            let early = self.lanes.iter_mut().map(|lane| std::mem::take(&mut lane.early).len() as u64);
+            self.totals.untimed += early.sum::<u64>();
+            return None;
+        };
+        let event = lane.early.pop_front()?;
+        self.totals.events += 1;
+        Some((place, HardwareEvent { time_ns: Some(time.saturating_add_signed(self.offset_ns)), ..event }))
     }
 
     /// Until the lane has an event with a time, or has ended.
     fn fill(&mut self, place: usize) {
         let Some(lane) = self.lanes.get_mut(place) else { return };
         loop {
-            while let Some(event) = lane.events.front_mut() {
-                // A loss happened after what was before it; where there was nothing yet, its time is not known.
-                let before = (lane.latest_ns > 0).then_some(lane.latest_ns);
-                if event.time_ns.is_none() && event.lost.is_some() {
-                    event.time_ns = before;
+            while let Some(event) = lane.events.front() {
+                // A loss happened after what was before it; where there was nothing yet, before what comes.
+                if event.time_ns.is_none() && event.lost.is_some() && !lane.place_loss() {
+                    continue;
                 }
+                let Some(event) = lane.events.front_mut() else { break };
                 // Traces have times of 63 bits, some 292 years: more is none.
                 let Some(time) = event.time_ns.filter(|time| i64::try_from(*time).is_ok()) else {
                     self.totals.untimed += 1;
                     lane.events.pop_front();
                     continue;
                 };
+                if !lane.early.is_empty() {
+                    lane.place_early(time);
+                    continue;
+                }
                 if time < lane.latest_ns {
                     self.totals.moved += 1;
                     self.totals.moved_ns = self.totals.moved_ns.max(lane.latest_ns - time);

@@ -439,9 +439,39 @@ fn a_loss_without_a_time_has_that_of_the_event_before_it() {
             _ => {}
         }
     }
-    assert_eq!(found, [10, 10, 20]);
-    // Before the first time it is not known when: that is counted.
-    assert_eq!(source.totals.untimed, 1);
+    // Before the first time it is told there.
+    assert_eq!(found, [10, 10, 10, 20]);
+    assert_eq!(source.totals.untimed, 0);
+}
+
+#[test]
+fn losses_of_a_stream_without_times_are_at_the_end_of_the_trace() {
+    let write =
+        |time_ns| HardwareEvent { time_ns, ..HardwareEvent::new(EventClassKind::Write, &[1], "".into()) };
+    let lost = || HardwareEvent::lost(LossReason::Unreadable, 7);
+    let given = |lanes: Vec<Vec<HardwareEvent>>| {
+        let lane = |events: Vec<HardwareEvent>| Box::new(List(events.into())) as Box<dyn Lane>;
+        let mut source = HardwareSource::new(lanes.into_iter().map(lane).collect());
+        source.offset_ns = 1_000;
+        let (mut times, mut losses) = (Vec::new(), 0);
+        loop {
+            match source.next() {
+                Item::Event(event) => times.push(event.time_ns),
+                Item::Lost(_) => losses += 1,
+                Item::NothingBefore(_) => {}
+                Item::End => break,
+            }
+        }
+        (times, losses, source.totals.untimed)
+    };
+    let timed = vec![write(Some(10)), write(Some(20))];
+    let untimed = vec![lost(), write(None), lost()];
+    assert_eq!(given(vec![untimed.clone(), timed]), (vec![1_010, 1_020, 1_020, 1_020], 2, 1));
+    // Where nothing has a time they have none.
+    assert_eq!(given(vec![untimed]), (Vec::new(), 0, 3));
+    // Any number of them takes bounded memory.
+    let many = (0..10_000).map(|_| lost()).chain([write(Some(10))]).collect();
+    assert_eq!(given(vec![many]), (vec![1_010; 4097], 4096, 10_000 - 4096));
 }
 
 /// A thread's functions by branches: what comes out.
