@@ -300,6 +300,14 @@ fn root_vm_a_killed_capture_is_recovered() {
     // The next one of this name does not pass over it.
     let (code, _, said) = captured(&["intel_pt", "--duration", "1s", "-o"]);
     assert_eq!((code, said.contains("--recover")), (Some(2), true), "{said}");
+    // A description that nobody can read keeps nothing from anybody for good.
+    let hidden = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let description = fs::read(hidden.join("capture.json")).unwrap();
+    fs::write(hidden.join("capture.json"), b"{").unwrap();
+    let (code, _, said) = captured(&["--recover"]);
+    let way = format!("rtscope hardware decode {}/perf.data", hidden.display());
+    assert_eq!((code, said.contains(&way)), (Some(5), true), "{said}");
+    fs::write(hidden.join("capture.json"), description).unwrap();
     let (code, said, notes) = captured(&["--json", "--recover"]);
     assert_eq!(code, Some(0), "{notes}");
     let info: Value = serde_json::from_str(&said).unwrap();

@@ -14,6 +14,7 @@ use rtscope_cpus::{Cpus, Machine};
 use rtscope_ctf::{Abandoned, StagedDir};
 use rtscope_event::counted;
 use rtscope_flight::monotonic_now;
+use rtscope_hardware::capture::PERF_DATA;
 pub use rtscope_hardware::capture::{CaptureInfo, CaptureMode, Frozen};
 use rtscope_hardware::perfdata::PerfWriter;
 pub use rtscope_hardware::pmu::EventSpec;
@@ -153,9 +154,17 @@ fn recover(output: &Path, observer: &dyn Observer) -> Result<CaptureInfo, Failur
             return Err(Failure::Usage(format!("{place}: there is no capture that was killed")));
         }
     };
+    // It is named by its descriptor, which nobody else has.
+    let left = std::fs::read_link(newest.path()).unwrap_or_else(|_| newest.path().to_owned());
+    let left = left.display();
+    let unreadable = |why: String| {
+        Failure::Damaged(format!(
+            "{place}: its description cannot be read: {why}; rtscope hardware decode {left}/{PERF_DATA} reads what the unit wrote, and without {left} the name is free"
+        ))
+    };
     let info = CaptureInfo::read(newest.path())
-        .map_err(|error| Failure::system(format!("reading {place}"), &error))?
-        .ok_or_else(|| Failure::Damaged(format!("{place}: it is without a description")))?;
+        .map_err(|error| unreadable(error.to_string()))?
+        .ok_or_else(|| unreadable("there is none".to_owned()))?;
     newest.publish().map_err(refused)?;
     if others > 0 {
         let others = counted(others, "older one", "older ones");

@@ -17,6 +17,7 @@ use crate::hardware::processes;
 use crate::hardware::rings::{RingsConfig, TracedTasks, UnitRings};
 use crate::hardware::unit::UnitPlan;
 use crate::hardware::{DecodeReport, Decoding};
+use crate::placement::tasks;
 use crate::realtime::become_fifo;
 use crate::record::RecordedTrace;
 use crate::{Failure, Observer};
@@ -54,6 +55,8 @@ pub(super) struct ByUnit {
     places: usize,
     /// Of `--pid`; empty: COMMAND.
     tids: Vec<u32>,
+    /// Threads that began while the events were opened (`--follow`): a traced one's has inherited those of some CPUs. /proc does not say whose it is.
+    began_meanwhile: usize,
 }
 
 impl ByUnit {
@@ -88,18 +91,28 @@ impl ByUnit {
         };
         crate::limits::raise_file_limit();
         let unit = plans[0].pmu.name.clone();
-        Ok(ByUnit { rings: open_rings(plans, &config).map_err(said)?, unit, places: places.len(), tids })
+        let follows = kernel.follow && command.is_none();
+        let before = if follows { family(&tids) } else { BTreeSet::new() };
+        let rings = open_rings(plans, &config).map_err(said)?;
+        let began_meanwhile = if follows { family(&tids).difference(&before).count() } else { 0 };
+        Ok(ByUnit { rings, unit, places: places.len(), tids, began_meanwhile })
     }
 
     /// What is said once.
     pub fn note(&self, directory: &Path) -> String {
         let whose = if self.tids.is_empty() { "COMMAND and what it starts" } else { "the threads of --pid" };
-        format!(
+        let mut note = format!(
             "{} recorded by address comparators of {} into {}, of {whose}: no interrupt, no system call",
             counted(self.places as u64, "place is", "places are"),
             self.unit,
             directory.join(PLACES).display()
-        )
+        );
+        if self.began_meanwhile > 0 {
+            let threads = counted(self.began_meanwhile as u64, "thread", "threads");
+            note +=
+                &format!("; {threads} began while the unit was set up, and may not be traced on all CPUs");
+        }
+        note
     }
 
     /// Switches the unit on. `directory`: the recording's.
@@ -124,6 +137,13 @@ impl ByUnit {
         // Nothing was recorded: whoever makes the recording's directory removes that.
         begun.inspect_err(|_| drop(fs::remove_dir_all(&capture)))
     }
+}
+
+/// The threads of their processes, and of those that these have started.
+fn family(tids: &[u32]) -> BTreeSet<u32> {
+    let mut threads = Vec::new();
+    tids.iter().for_each(|tid| tasks::threads_of(*tid, true, &mut threads));
+    threads.into_iter().collect()
 }
 
 /// The unit, if this machine has it, and rtscope can set its comparators: with the settings that suit best, and with its usual ones.

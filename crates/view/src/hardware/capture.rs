@@ -56,3 +56,38 @@ pub fn capture_text(info: &CaptureInfo, directory: &Path) -> String {
     let _ = writeln!(text, "rtscope hardware decode {directory} shows what is in it");
     text
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rtscope_hardware::capture::{CaptureMode, ClockOffset, CpuCapture, SCHEMA};
+
+    #[test]
+    fn a_capture_without_an_end_has_no_numbers_and_says_so() {
+        let clock = Some(ClockOffset { offset_ns: 5, drift_ns: None });
+        let mut info = CaptureInfo {
+            schema: SCHEMA.to_owned(),
+            producer: "rtscope".to_owned(),
+            unit: "intel_pt".to_owned(),
+            config: [0; 3],
+            complete: false,
+            mode: CaptureMode::Full,
+            aux_buffer_bytes: 4096,
+            clock,
+            frozen: None,
+            places: Vec::new(),
+            // What was known when it began.
+            cpus: vec![CpuCapture { cpu: 2, ..CpuCapture::default() }],
+        };
+        let end = "rtscope hardware decode /t/capture shows what is in it\n";
+        let text = capture_text(&info, Path::new("/t/capture"));
+        assert_eq!(text, format!("/t/capture: all of intel_pt, not to its end, on 1 CPU\n{end}"));
+        info.complete = true;
+        let text = capture_text(&info, Path::new("/t/capture"));
+        assert_eq!(
+            text,
+            format!("/t/capture: all of intel_pt, 0 bytes on 1 CPU\n  CPU 2      0 bytes\n{end}")
+        );
+    }
+}

@@ -269,6 +269,38 @@ fn root_vm_a_recording_of_a_process_that_has_ended_rests() {
 
 // NEEDS: one kernel, module aux_replay
 #[test]
+fn root_vm_threads_that_begin_while_the_unit_is_set_up_are_told() {
+    let Some(_unit) = unit() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (program, here, _) = passes();
+    let place = format!("{program}:{here}");
+    // With so many the set-up takes a while.
+    let mut others: Vec<_> = (0..100).map(|_| Command::new("sleep").arg("300").spawn().unwrap()).collect();
+    // A shell that starts processes without end, and is followed; and one that starts none.
+    let busy = "while :; do sleep 1 & done";
+    for (script, tells) in [(busy, true), ("exec sleep 300", false)] {
+        let mut shell = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let mut command = rtscope();
+        command.args(["record", "--hardware", "pt", "--follow"]);
+        for process in others.iter().chain([&shell]) {
+            command.args(["--pid", &process.id().to_string()]);
+        }
+        command.arg("-o").arg(folder.path().join(format!("trace-{tells}"))).args(["--at", &place]);
+        let mut record = Rtscope::start(command).unwrap();
+        let note = record.wait_for_note("by address comparators of intel_pt").unwrap();
+        assert_eq!(note.contains("began while the unit was set up"), tells, "{script}: {note}");
+        record.stop().unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+    for other in &mut others {
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+}
+
+// NEEDS: one kernel, module aux_replay
+#[test]
 fn root_vm_what_a_unit_has_found_of_a_killed_recording_becomes_its_trace() {
     let Some(_unit) = unit() else { return };
     let folder = tempfile::tempdir().unwrap();
